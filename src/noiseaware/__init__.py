@@ -1,0 +1,44 @@
+"""Bayesian inference from differentially private releases.
+
+The curator ``publish``es, the analyst ``fit``s. Names load on first use.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "accounting": ("ApproxDP", "GDP", "PureDP", "ZCDP", "compose", "to_approx_dp", "to_zcdp"),
+    "draws": ("ConvergenceWarning", "summarize"),
+    "fitting": ("fit",),
+    "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
+    "models": (
+        "BetaBernoulli", "CovariancePrior", "DirichletCategorical", "Exponential", "GammaPrior",
+        "LinearRegression", "Model", "NaiveBayes", "Normal", "NormalPrior", "Poisson",
+        "StddevPrior",
+    ),
+    "publishing": ("calibrate", "publish", "simulate_release"),
+    "release": ("Noise", "Release"),
+    "release_file": ("read", "write"),
+    "samplers": ("RandomWalk",),
+    "schema": ("Neighbours",),
+    "statistics": (
+        "Clamped", "ClassTables", "Count", "Histogram", "Redacted", "RegressionMoments",
+        "Statistic",
+    ),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME_OF, "__version__"])
+
+
+def __getattr__(name: str):
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'noiseaware' has no attribute {name!r}.")
+    value = getattr(importlib.import_module(f"noiseaware.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return __all__

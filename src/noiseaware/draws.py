@@ -1,0 +1,131 @@
+"""Draws leave as ArviZ's container; this is the only file that imports ArviZ."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+MAX_R_HAT = 1.01
+MIN_ESS = 400
+
+
+class ConvergenceWarning(UserWarning):
+    """The draws are too few, or the chains disagree."""
+
+
+def _arviz():
+    with warnings.catch_warnings():
+        # ArviZ announces its next major version at every import.
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def bulk_ess(draws: np.ndarray) -> np.ndarray:
+    """Bulk effective sample size of each column of ``[chain, draw, d]``."""
+    arviz = _arviz()
+    return np.array([arviz.ess(draws[..., j], method="bulk") for j in range(draws.shape[-1])])
+
+
+def as_inference_data(
+    *,
+    posterior: Mapping[str, Any],
+    prior: Mapping[str, Any],
+    sample_stats: Mapping[str, Any],
+    observed: Any,
+    replicated: Any,
+    release_labels: tuple[str, ...],
+    param_labels: Mapping[str, Mapping[str, tuple[str, ...]]],
+    records: Mapping[str, Any] | None,
+    attrs: Mapping[str, Any],
+):
+    """The conventional groups, plus ``imputed_records`` where they were kept."""
+    arviz = _arviz()
+    coords = {"sum": list(release_labels)}
+    for axes in param_labels.values():
+        coords |= {axis: list(labels) for axis, labels in axes.items()}
+    dims = {name: list(axes) for name, axes in param_labels.items()} | {"release": ["sum"]}
+    container = arviz.from_dict(
+        posterior=dict(posterior),
+        prior=dict(prior),
+        sample_stats=dict(sample_stats),
+        observed_data={"release": observed},
+        posterior_predictive={"release": replicated},
+        coords=coords,
+        dims=dims,
+        attrs=dict(attrs),
+    )
+    if records is not None:
+        import xarray
+
+        dimensions = ("chain", "data_set", "record")
+        imputed = xarray.Dataset({name: (dimensions, column) for name, column in records.items()})
+        container.add_groups({"imputed_records": imputed}, warn_on_custom_groups=False)
+    return container
+
+
+def summarize(draws):
+    """One row a parameter: posterior mean, sd and 90 % interval, how much of the prior sd is
+    left (``sd_ratio``: 1 means that the release taught nothing), R-hat and effective sizes.
+    """
+    import pandas
+
+    arviz = _arviz()
+    posterior, prior = draws.posterior, draws.prior
+    r_hat, ess = arviz.rhat(posterior), arviz.ess(posterior, method="bulk")
+    tail = arviz.ess(posterior, method="tail")
+    rows = {}
+    for name, index, label in _scalars(posterior):
+        values = posterior[name].values[(..., *index)]
+        prior_sd = prior[name].values[(..., *index)].std(ddof=1)
+        low, high = np.quantile(values, [0.05, 0.95])
+        sd = values.std(ddof=1)
+        rows[label] = {
+            "mean": values.mean(),
+            "sd": sd,
+            "q05": low,
+            "q95": high,
+            "prior_sd": prior_sd,
+            "sd_ratio": sd / prior_sd,
+            "r_hat": float(r_hat[name].values[index]),
+            "ess_bulk": float(ess[name].values[index]),
+            "ess_tail": float(tail[name].values[index]),
+        }
+    return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def _scalars(dataset):
+    """(variable, index, label) of every scalar parameter; a symmetric one only once."""
+    for name, variable in dataset.data_vars.items():
+        axes = [axis for axis in variable.dims if axis not in ("chain", "draw")]
+        is_symmetric = len(axes) == 2 and axes[1] == f"other_{axes[0]}"
+        for index in np.ndindex(*(variable.sizes[axis] for axis in axes)):
+            if is_symmetric and index[0] > index[1]:
+                continue
+            labels = [str(dataset[axis].values[i]) for axis, i in zip(axes, index, strict=True)]
+            yield name, index, f"{name}[{', '.join(labels)}]" if labels else name
+
+
+def warn_if_not_converged(summary) -> None:
+    """One warning that names the worst parameter and what to do."""
+    has_high_r_hat = ~(summary["r_hat"] <= MAX_R_HAT)
+    has_low_ess = ~(summary[["ess_bulk", "ess_tail"]].min(axis=1) >= MIN_ESS)
+    bad = summary[has_high_r_hat | has_low_ess]
+    if bad.empty:
+        return
+    worst = bad.loc[bad["ess_bulk"].idxmin()]
+    warnings.warn(
+        f"{len(bad)} of {len(summary)} parameters have R-hat above {MAX_R_HAT} or effective "
+        f"sample size below {MIN_ESS}. Worst: {worst.name}, R-hat {worst['r_hat']:.3f}, bulk "
+        f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. "
+        "Fit again with more draws, or with more sweeps_per_draw.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def learned_json(summary) -> str:
+    """``sd_ratio`` of every parameter, for the container's attributes."""
+    return json.dumps({name: round(float(ratio), 4) for name, ratio in summary["sd_ratio"].items()})

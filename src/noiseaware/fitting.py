@@ -1,0 +1,173 @@
+"""The analyst's front door: a release and a model in, draws of the posterior out."""
+
+import json
+from typing import Any
+
+import jax
+import jax.random as jr
+import numpy as np
+
+import noiseaware
+from noiseaware import draws as draws_
+from noiseaware import validate
+from noiseaware.chains import Problem, Run, run_chains
+from noiseaware.models import Model
+from noiseaware.release import Release
+from noiseaware.running import progress_bar
+from noiseaware.samplers.proposals import Proposal, from_model
+from noiseaware.schema import accepts
+from noiseaware.statistics import Statistic
+
+METHODS = ("auto", "interweaving", "record_augmentation")
+
+
+def fit(
+    release: Release,
+    model: Model,
+    *,
+    seed: int,
+    num_records: int | None = None,
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    sweeps_per_draw: int | None = None,
+    proposal: Proposal | None = None,
+    keep_records: int = 0,
+    progress: bool = True,
+):
+    """Draw from ``p(params | release)``, exactly accounting for the noise.
+
+    Args:
+        release: what was published; see ``publish``, ``read`` and ``Release``.
+        model: prior and record law; its columns must include those the release's statistic reads.
+        seed: of all random numbers; the same seed gives the same draws.
+        num_records: n, where the release does not make it public.
+        method: ``"interweaving"``, ``"record_augmentation"`` (the plain sweep) or ``"auto"``.
+        chains: number of chains, each started from its own draw of the prior.
+        draws: kept draws a chain.
+        sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
+        proposal: how records are proposed, from the model if not given; see ``RandomWalk``.
+        keep_records: how many imputed data sets to keep a chain: draws of ``p(records | release)``.
+        progress: show a bar, where there is a terminal.
+
+    Returns:
+        ArviZ's ``InferenceData`` with the groups posterior, prior, sample_stats, observed_data and
+        posterior_predictive (the release replicated), and provenance in its attributes.
+    """
+    if not isinstance(release, Release):
+        raise ValueError(f"release must be a Release, got {release!r}.")
+    num_records = _agreed_count(release, num_records)
+    _check_match(release.statistic, model)
+    validate.one_of("method", method, METHODS)
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
+    chains = validate.positive_integer("chains", chains)
+    draws = validate.positive_integer("draws", draws)
+    if sweeps_per_draw is not None:
+        validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
+    if keep_records and not 0 < validate.positive_integer("keep_records", keep_records) <= draws:
+        raise ValueError(f"keep_records must be at most draws = {draws}, got {keep_records}.")
+
+    kernel = "interweaving" if method == "auto" else method
+    problem = Problem(
+        model, release.statistic, release.mechanism, release.values, proposal or from_model
+    )
+    with jax.enable_x64(True), progress_bar(progress) as bar:
+        run = run_chains(
+            jr.key(seed),
+            problem,
+            kernel=kernel,
+            num_records=num_records,
+            num_chains=chains,
+            num_draws=draws,
+            sweeps_per_draw=sweeps_per_draw,
+            keep_records=keep_records,
+            bar=bar,
+        )
+    attrs = _attrs(release, model, num_records) | {
+        "method": kernel,
+        "method_reason": _reason(method),
+        "proposal": getattr(problem.proposal, "__name__", type(problem.proposal).__name__),
+        "exactness": "exact",
+        "seed": seed,
+        "warm_up_sweeps": run.warm_up_sweeps,
+        "sweeps_per_draw": run.sweeps_per_draw,
+        "warm_up_seconds": run.warm_up_seconds,
+        "sampling_seconds": run.sampling_seconds,
+    }
+    return _container(release, model, run, attrs)
+
+
+def _container(release: Release, model: Model, run: Run, attrs: dict[str, Any]):
+    kept = run.draws
+    container = draws_.as_inference_data(
+        posterior=kept.params,
+        prior={name: np.asarray(value)[None] for name, value in run.prior.items()},
+        sample_stats={
+            "acceptance_rate": kept.acceptance_rate,
+            "min_log_ratio": kept.min_log_ratio,
+            "log_density": kept.log_density,
+        },
+        observed=release.values,
+        replicated=kept.replicated,
+        release_labels=release.labels,
+        param_labels=model.labels,
+        records=run.records,
+        attrs=attrs,
+    )
+    summary = draws_.summarize(container)
+    container.attrs["sd_ratio"] = draws_.learned_json(summary)
+    draws_.warn_if_not_converged(summary)
+    return container
+
+
+def _attrs(release: Release, model: Model, num_records: int) -> dict[str, Any]:
+    cost = release.cost
+    return {
+        "created_by": f"noiseaware {noiseaware.__version__}",
+        "model": type(model).__name__,
+        "statistic": type(release.statistic).__name__,
+        "mechanism": type(release.mechanism).__name__,
+        "num_records": num_records,
+        "neighbours": str(release.neighbours),
+        "noise": str(release.noise),
+        "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__),
+    }
+
+
+def _reason(method: str) -> str:
+    if method != "auto":
+        return "asked for"
+    return "the model writes a record as a function of params and noise, so params can move freely"
+
+
+def _agreed_count(release: Release, num_records: int | None) -> int:
+    if num_records is None:
+        if release.num_records is None:
+            raise ValueError(
+                "num_records must be given: the release does not make the number of records public."
+            )
+        return release.num_records
+    num_records = validate.positive_integer("num_records", num_records)
+    if release.num_records not in (None, num_records):
+        raise ValueError(
+            f"num_records must be the release's {release.num_records}, got {num_records}."
+        )
+    return num_records
+
+
+def _check_match(statistic: Statistic, model: Model) -> None:
+    if not isinstance(model, Model):
+        raise ValueError(f"model must be a Model, got {model!r}.")
+    for name, measured in statistic.columns.items():
+        if name not in model.columns:
+            raise ValueError(
+                f"model must have the column {name!r} that {type(statistic).__name__} reads, "
+                f"got {type(model).__name__} with {sorted(model.columns)}."
+            )
+        modelled = model.columns[name]
+        if not accepts(measured, modelled):
+            raise ValueError(
+                f"column {name!r} must mean the same to both: {type(statistic).__name__} reads "
+                f"{measured.description}, {type(model).__name__} has {modelled.description}."
+            )

@@ -1,0 +1,4 @@
+from .discrete_laplace import DiscreteLaplace as DiscreteLaplace
+from .gaussian import Gaussian as Gaussian
+from .laplace import Laplace as Laplace
+from .mechanism import Mechanism as Mechanism

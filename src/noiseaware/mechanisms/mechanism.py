@@ -1,0 +1,65 @@
+"""What a mechanism is: how the sums were hidden, and what that cost."""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from noiseaware.accounting import Cost
+from noiseaware.schema import Neighbours
+
+
+class Mechanism(eqx.Module):
+    """Publishes ``s`` with density or mass ``g(s, T(x))``: data, not a procedure.
+
+    ``norm`` is the norm in which its cost measures sensitivity. Where there is one scale
+    per coordinate, ``s / scale`` is the same release of ``T / scale`` with unit noise, so
+    ``cost`` then takes the sensitivity of ``T / scale``.
+    """
+
+    norm: ClassVar[int]
+    is_discrete: ClassVar[bool]
+
+    @abc.abstractmethod
+    def spread(self) -> np.ndarray:
+        """Its own parameter: one scale or standard deviation, or one per coordinate."""
+
+    @abc.abstractmethod
+    def simulate(self, key: PRNGKeyArray, total: Float[Array, " m"]) -> Float[Array, " m"]:
+        """Noise for studies, from a seeded generator. A real release is made by ``privatize``."""
+
+    @abc.abstractmethod
+    def privatize(self, total: np.ndarray) -> np.ndarray:
+        """Noise for a real release: OpenDP's samplers on the operating system's randomness."""
+
+    @abc.abstractmethod
+    def log_density(
+        self, released: Float[ArrayLike, " m"], total: Float[Array, " m"]
+    ) -> Float[Array, ""]:
+        """``log g(released, total)``."""
+
+    @abc.abstractmethod
+    def cost(self, sensitivity: float, neighbours: Neighbours) -> Cost:
+        """What publishing costs if ``sensitivity`` bounds the change between neighbours."""
+
+
+def noise_units(sensitivity: float, spread: np.ndarray) -> float:
+    """Sensitivity in units of the noise; already so where each coordinate has its own."""
+    return float(sensitivity / spread) if spread.ndim == 0 else float(sensitivity)
+
+
+def privatize_each(make, atom: str, total: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """One OpenDP measurement a coordinate: ``make`` is ``make_laplace`` or ``make_gaussian``."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.atom_domain(T="i64") if atom == "i64" else dp.atom_domain(T="f64", nan=False)
+    metric = dp.absolute_distance(T=atom)
+    number = int if atom == "i64" else float
+    noisy = [
+        getattr(dp.m, make)(domain, metric, scale=float(scale))(number(value))
+        for value, scale in zip(total, np.broadcast_to(spread, total.shape), strict=True)
+    ]
+    return np.array(noisy, np.float64)

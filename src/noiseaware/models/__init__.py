@@ -1,0 +1,12 @@
+from .beta_bernoulli import BetaBernoulli as BetaBernoulli
+from .dirichlet_categorical import DirichletCategorical as DirichletCategorical
+from .exponential import Exponential as Exponential
+from .linear_regression import LinearRegression as LinearRegression
+from .model import Model as Model
+from .naive_bayes import NaiveBayes as NaiveBayes
+from .normal import Normal as Normal
+from .poisson import Poisson as Poisson
+from .priors import CovariancePrior as CovariancePrior
+from .priors import GammaPrior as GammaPrior
+from .priors import NormalPrior as NormalPrior
+from .priors import StddevPrior as StddevPrior

@@ -1,0 +1,58 @@
+"""Exponential column: ``rate ~ Gamma(shape, rate)``, ``x_i ~ Exponential(rate)``.
+
+phi: ``x = e / rate`` with e standard exponential.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+
+from noiseaware import validate
+from noiseaware.models.model import Model
+from noiseaware.models.priors import GammaPrior
+from noiseaware.models.support import Positive
+from noiseaware.schema import Real
+
+
+class Exponential(Model):
+    """A positive column, such as a waiting time; its mean is ``1 / rate``."""
+
+    column: str = eqx.field(static=True)
+    rate: GammaPrior
+
+    def __init__(self, column: str, rate: GammaPrior):
+        self.column = validate.column_name("column", column)
+        if not isinstance(rate, GammaPrior):
+            raise ValueError(f"rate must be a GammaPrior, got {rate!r}.")
+        self.rate = rate
+
+    @property
+    def columns(self):
+        return {self.column: Real()}
+
+    @property
+    def supports(self):
+        return {"rate": Positive()}
+
+    def sample_prior(self, key):
+        return {"rate": self.rate.sample(key)}
+
+    def log_prior(self, params):
+        return self.rate.log_density(params["rate"])
+
+    def sample_posterior(self, key, params, records):
+        x = records[self.column]
+        return {"rate": self.rate.sample_posterior(key, x.size, jnp.sum(x))}
+
+    def log_record(self, params, record):
+        x, rate = record[self.column], params["rate"]
+        return jnp.where(x >= 0, jnp.log(rate) - rate * x, -jnp.inf)
+
+    def sample_noise(self, key, num_records):
+        return {self.column: jr.exponential(key, (num_records,))}
+
+    def record(self, params, noise):
+        return {self.column: noise[self.column] / params["rate"]}
+
+    def noise(self, params, record, fresh):
+        return {self.column: record[self.column] * params["rate"]}

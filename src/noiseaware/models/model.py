@@ -1,0 +1,75 @@
+"""What a model is: a prior for params and a law for one record.
+
+``p(params) prod_i f(x_i | params)``. Every built-in model also writes a record as
+``phi(params, noise)`` with noise whose law is free of params, and its inverse, which is what
+interweaving needs: one function each, ``record`` and ``noise``, for ONE record.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from noiseaware.models.support import Support
+from noiseaware.schema import Kind, Record, Records
+
+Params = dict[str, Array]
+
+
+class Model(eqx.Module):
+    @property
+    @abc.abstractmethod
+    def columns(self) -> dict[str, Kind]:
+        """The columns of a record."""
+
+    @property
+    @abc.abstractmethod
+    def supports(self) -> dict[str, Support]:
+        """The support of each parameter."""
+
+    @property
+    def labels(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Parameter -> axis name -> labels along it, for parameters that are not scalars."""
+        return {}
+
+    @abc.abstractmethod
+    def sample_prior(self, key: PRNGKeyArray) -> Params: ...
+
+    @abc.abstractmethod
+    def log_prior(self, params: Params) -> Float[Array, ""]: ...
+
+    @abc.abstractmethod
+    def sample_posterior(self, key: PRNGKeyArray, params: Params, records: Records) -> Params:
+        """One step of a kernel that leaves ``p(params | records)`` invariant."""
+
+    @abc.abstractmethod
+    def log_record(self, params: Params, record: Record) -> Float[Array, ""]:
+        """``log f(record | params)``; minus infinity outside the support."""
+
+    @abc.abstractmethod
+    def sample_noise(self, key: PRNGKeyArray, num_records: int) -> Records:
+        """Noise of ``num_records`` records, free of params, drawn in one call."""
+
+    @abc.abstractmethod
+    def record(self, params: Params, noise: Record) -> Record:
+        """``phi(params, noise)``: one record, of law ``f(. | params)`` if the noise is fresh."""
+
+    @abc.abstractmethod
+    def noise(self, params: Params, record: Record, fresh: Record) -> Record:
+        """Noise given params and one record: ``phi(params, .)`` inverted.
+
+        Where several noises give the same record, a draw from them, made from ``fresh``, one
+        record's noise out of ``sample_noise``.
+        """
+
+    def sample_records(self, key: PRNGKeyArray, params: Params, num_records: int) -> Records:
+        return self.records(params, self.sample_noise(key, num_records))
+
+    def records(self, params: Params, noise: Records) -> Records:
+        return jax.vmap(self.record, in_axes=(None, 0))(params, noise)
+
+    def noises(self, key: PRNGKeyArray, params: Params, records: Records) -> Records:
+        num_records = len(next(iter(records.values())))
+        fresh = self.sample_noise(key, num_records)
+        return jax.vmap(self.noise, in_axes=(None, 0, 0))(params, records, fresh)

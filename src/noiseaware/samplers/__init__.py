@@ -1,0 +1,3 @@
+from . import interweaving as interweaving
+from . import record_augmentation as record_augmentation
+from .proposals import RandomWalk as RandomWalk

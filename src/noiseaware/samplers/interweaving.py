@@ -1,0 +1,160 @@
+"""Record augmentation with an ancillarity-sufficiency interweaving move [YM11].
+
+Given x, a sweep moves theta by the width of the complete-data posterior, 1/sqrt(n), however wide
+the private posterior is. So after each sweep write every record as ``x_i = phi(theta, u_i)``, hold
+the noises u and move theta under
+
+    p(theta | u, s), proportional to p(theta) g(s, sum_i t(phi(theta, u_i))),
+
+then rebuild x. In the coordinates (theta, u) the target is ``p(theta) prod_i p(u_i) g(s, T)``: the
+Jacobian of phi cancels against f. Where phi has no inverse, u is drawn from its law given
+(theta, x), which leaves the joint law of (theta, u, x) invariant.
+
+The move is generalised elliptical slice sampling [NMA14] in unconstrained coordinates
+``z = location + cholesky w``: with a Student reference ``t(w)``, draw its scale v given w, then a
+slice of ``p(z) g / t(w)`` on an ellipse of N(0, v I) through w. It has no step size and leaves the
+target invariant for any ``Shape`` that is fixed beforehand; the shape only sets its speed.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.models.support import unconstrain
+from noiseaware.samplers import record_augmentation
+from noiseaware.samplers.proposals import Proposal, from_model
+from noiseaware.samplers.record_augmentation import RecordAugmentationState
+from noiseaware.schema import Record
+
+FREEDOM = 5.0  # degrees of freedom of the reference: tails heavier than a posterior's
+MAX_SHRINKS = 100  # a bracket of 2 pi halved that often is a point: keep the current one
+
+
+class Shape(NamedTuple):
+    """Location and scale of the params' posterior in unconstrained space, learned in warm-up."""
+
+    location: Float[Array, " d"]
+    cholesky: Float[Array, "d d"]
+
+
+class InterweavingInfo(NamedTuple):
+    """As for record augmentation; ``num_evaluations`` counts densities per move."""
+
+    acceptance_rate: Float[Array, ""]
+    min_log_ratio: Float[Array, ""]
+    log_density: Float[Array, ""]
+    num_evaluations: Float[Array, ""]
+
+
+init = record_augmentation.init
+
+
+def step(
+    key: PRNGKeyArray,
+    state: RecordAugmentationState,
+    *,
+    model: Model,
+    contribution: Callable[[Record], Float[Array, " m"]],
+    log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
+    shape: Shape,
+    proposal: Proposal = from_model,
+    num_moves: int = 3,
+) -> tuple[RecordAugmentationState, InterweavingInfo]:
+    """One sweep over the records, then ``num_moves`` moves of params with the noises held."""
+    key_sweep, key_noise, key_moves = jr.split(key, 3)
+    state, sweep_info = record_augmentation.step(
+        key_sweep,
+        state,
+        model=model,
+        contribution=contribution,
+        log_density=log_density,
+        proposal=proposal,
+    )
+    noise = model.noises(key_noise, state.params, state.records)
+    free, constrain = unconstrain(model.supports, state.params)
+
+    def log_g(params: Params):
+        return log_density(jnp.sum(jax.vmap(contribution)(model.records(params, noise)), axis=0))
+
+    def log_target(whitened):
+        params, log_jacobian = constrain(shape.location + shape.cholesky @ whitened)
+        log_g_of_params = log_g(params)
+        return model.log_prior(params) + log_jacobian + log_g_of_params, log_g_of_params
+
+    whitened = jax.scipy.linalg.solve_triangular(shape.cholesky, free - shape.location, lower=True)
+    start_target, start_log_g = log_target(whitened)
+    start = _Slice(whitened, start_target, start_log_g, jnp.zeros((), int))
+    slices, _ = jax.lax.scan(
+        lambda at, key: (_slice(key, at, log_target), None), start, jr.split(key_moves, num_moves)
+    )
+    params, _ = constrain(shape.location + shape.cholesky @ slices.whitened)
+    info = InterweavingInfo(
+        sweep_info.acceptance_rate,
+        sweep_info.min_log_ratio,
+        slices.log_g,
+        slices.num_evaluations / num_moves,
+    )
+    return RecordAugmentationState(params, model.records(params, noise)), info
+
+
+class _Slice(NamedTuple):
+    whitened: Float[Array, " d"]
+    log_target: Float[Array, ""]
+    log_g: Float[Array, ""]
+    num_evaluations: Int[Array, ""]
+
+
+def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
+    """One generalised elliptical slice move."""
+    key_scale, key_direction, key_level, key_angle, key_shrink = jr.split(key, 5)
+    size = at.whitened.size
+    rate = (FREEDOM + at.whitened @ at.whitened) / 2
+    variance = rate / jr.gamma(key_scale, (FREEDOM + size) / 2)
+    direction = jnp.sqrt(variance) * jr.normal(key_direction, (size,))
+
+    def log_reference(whitened):
+        return -(FREEDOM + size) / 2 * jnp.log1p(whitened @ whitened / FREEDOM)
+
+    level = at.log_target - log_reference(at.whitened) - jr.exponential(key_level)
+    angle = jr.uniform(key_angle, maxval=2 * jnp.pi)
+
+    def propose(key, low, high, num_evaluations, angle):
+        whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
+        target, log_g = log_target(whitened)
+        is_inside = target - log_reference(whitened) > level
+        new = _Slice(whitened, target, log_g, at.num_evaluations + num_evaluations + 1)
+        return (key, low, high, num_evaluations + 1, angle, is_inside, new)
+
+    def shrink(carry):
+        key, low, high, num_evaluations, angle, _, _ = carry
+        key, key_next = jr.split(key)
+        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+        angle = jr.uniform(key_next, minval=low, maxval=high)
+        return propose(key, low, high, num_evaluations, angle)
+
+    def goes_on(carry):
+        _, _, _, num_evaluations, _, is_inside, _ = carry
+        return ~is_inside & (num_evaluations < MAX_SHRINKS)
+
+    start = propose(key_shrink, angle - 2 * jnp.pi, angle, jnp.zeros((), int), angle)
+    *_, is_inside, new = jax.lax.while_loop(goes_on, shrink, start)
+    stay = at._replace(num_evaluations=new.num_evaluations)
+    return jax.tree.map(lambda moved, kept: jnp.where(is_inside, moved, kept), new, stay)
+
+
+def learn_shape(free_draws: Float[Array, "n d"]) -> Shape:
+    """Mean and covariance of draws in unconstrained space.
+
+    Correlations are shrunk by ``d / (n + d)``, which keeps the factor regular for few draws.
+    """
+    num_draws, size = free_draws.shape
+    covariance = jnp.atleast_2d(jnp.cov(free_draws, rowvar=False))
+    weight = size / (num_draws + size)
+    regular = (1 - weight) * covariance + weight * jnp.diag(jnp.diagonal(covariance))
+    return Shape(jnp.mean(free_draws, axis=0), jnp.linalg.cholesky(regular))

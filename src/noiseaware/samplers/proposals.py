@@ -1,0 +1,68 @@
+"""Proposals for one sweep over the records [JAGR22, Alg. 2].
+
+A proposal draws ``x*_i ~ q(. | x_i, theta)`` for all records at once and returns with them
+``log f(x*_i) q(x_i | x*_i) - log f(x_i) q(x*_i | x_i)``, one number a record. It must be able to
+reach every record that the model can produce [JAGR22, A4].
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from noiseaware import validate
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.schema import Real, Records
+
+
+class Proposal(Protocol):
+    def __call__(
+        self, key: PRNGKeyArray, model: Model, params: Params, records: Records
+    ) -> tuple[Records, Float[Array, "*n"]]: ...
+
+
+def from_model(key, model, params, records):
+    """``q = f(. | theta)``: Algorithm 1, where f and q cancel."""
+    num_records = len(next(iter(records.values())))
+    return model.sample_records(key, params, num_records), jnp.zeros(())
+
+
+class RandomWalk(eqx.Module):
+    """``x* = x + stddev e``, e standard normal, in every column, all of which must be real.
+
+    Symmetric, so the correction is ``log f(x*) - log f(x)``. Small steps change the total
+    little: they are accepted at large epsilon, where fresh records are not.
+    """
+
+    stddevs: dict[str, np.ndarray]
+
+    def __init__(self, stddevs: Mapping[str, float]):
+        self.stddevs = {}
+        for name, value in stddevs.items():
+            stddev = validate.positive(f"stddev of {name}", value)
+            self.stddevs[name] = validate.scalar(f"stddev of {name}", stddev)
+
+    def __call__(self, key, model, params, records):
+        self._check(model)
+        keys = jr.split(key, len(records))
+        proposed = {
+            name: records[name] + self.stddevs[name] * jr.normal(key_column, records[name].shape)
+            for name, key_column in zip(sorted(records), keys, strict=True)
+        }
+        log_record = jax.vmap(model.log_record, in_axes=(None, 0))
+        return proposed, log_record(params, proposed) - log_record(params, records)
+
+    def _check(self, model: Model) -> None:
+        for name, kind in model.columns.items():
+            if not isinstance(kind, Real):
+                raise ValueError(f"RandomWalk needs real columns, got {name!r} of {kind}.")
+        if set(self.stddevs) != set(model.columns):
+            raise ValueError(
+                f"stddevs must name {sorted(model.columns)}, got {sorted(self.stddevs)}."
+            )

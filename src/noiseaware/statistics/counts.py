@@ -1,0 +1,163 @@
+"""Counts: of a yes/no column, of each level of a category, of class and feature together.
+
+Every record adds 1 to a few cells, so the sensitivity is read off the cells that one
+record can leave and the cells that another can enter.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from noiseaware import validate
+from noiseaware.schema import Binary, Category, Neighbours, as_levels
+from noiseaware.statistics.statistic import Statistic
+
+Levels = tuple[str | int, ...]
+
+
+class Count(Statistic):
+    """The number of records whose ``column`` is 1.
+
+    Sensitivity 1 under both relations and norms: one record changes from 0 to 1.
+    """
+
+    column: str = eqx.field(static=True)
+
+    def __init__(self, column: str):
+        self.column = validate.column_name("column", column)
+
+    @property
+    def columns(self):
+        return {self.column: Binary()}
+
+    @property
+    def labels(self):
+        return (self.column,)
+
+    @property
+    def is_integer(self):
+        return True
+
+    def __call__(self, record):
+        return jnp.asarray(record[self.column], float)[None]
+
+    def contribution_bounds(self):
+        return np.zeros(1), np.ones(1)
+
+    def sensitivity(self, neighbours, norm, scale=np.ones(())):
+        return float(np.max(1 / scale))
+
+
+class Histogram(Statistic):
+    """The number of records at each level of ``column``.
+
+    Under ``replace`` a record leaves one cell and another enters a second one: 2 in L1,
+    sqrt(2) in L2 (the two smallest scales, where scales differ). Under ``add_remove``: 1.
+    """
+
+    column: str = eqx.field(static=True)
+    levels: Levels = eqx.field(static=True)
+
+    def __init__(self, column: str, levels: int | Sequence[str | int]):
+        self.column = validate.column_name("column", column)
+        self.levels = as_levels(self.column, levels)
+
+    @property
+    def columns(self):
+        return {self.column: Category(self.levels)}
+
+    @property
+    def labels(self):
+        return tuple(f"{self.column}={level}" for level in self.levels)
+
+    @property
+    def is_integer(self):
+        return True
+
+    def __call__(self, record):
+        return jax.nn.one_hot(record[self.column], len(self.levels), dtype=float)
+
+    def contribution_bounds(self):
+        return np.zeros(len(self.levels)), np.ones(len(self.levels))
+
+    def sensitivity(self, neighbours, norm, scale=np.ones(())):
+        weights = np.broadcast_to(scale, len(self.levels)) ** -float(norm)
+        num_changed = 2 if neighbours is Neighbours.REPLACE else 1
+        return float(np.sum(np.sort(weights)[-num_changed:]) ** (1 / norm))
+
+
+class ClassTables(Statistic):
+    """``n^k_ij``, how often class i occurs with level j of feature k [JAGR22, Section 4].
+
+    A record adds 1 to one cell of each of the K tables, so under ``replace`` it changes at
+    most 2K cells: 2K in L1, sqrt(2K) in L2, attained by two records of different class.
+    Under ``add_remove``: K and sqrt(K). Where scales differ, the worst pair of records is
+    either of two classes (its heaviest cell of each table, in both) or of one (its two
+    heaviest cells of each table).
+    """
+
+    class_column: str = eqx.field(static=True)
+    class_levels: Levels = eqx.field(static=True)
+    features: tuple[tuple[str, Levels], ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        class_column: str,
+        class_levels: int | Sequence[str | int],
+        features: Mapping[str, int | Sequence[str | int]],
+    ):
+        self.class_column = validate.column_name("class_column", class_column)
+        self.class_levels = as_levels(class_column, class_levels)
+        validate.distinct("columns", (class_column, *features))
+        validate.distinct("features", tuple(features))
+        self.features = tuple(
+            (validate.column_name("feature", name), as_levels(name, levels))
+            for name, levels in dict(features).items()
+        )
+
+    @property
+    def columns(self):
+        kinds = {self.class_column: Category(self.class_levels)}
+        return kinds | {name: Category(levels) for name, levels in self.features}
+
+    @property
+    def labels(self):
+        return tuple(
+            f"{self.class_column}={i},{name}={j}"
+            for name, levels in self.features
+            for i in self.class_levels
+            for j in levels
+        )
+
+    @property
+    def is_integer(self):
+        return True
+
+    def __call__(self, record):
+        in_class = jax.nn.one_hot(record[self.class_column], len(self.class_levels), dtype=float)
+        tables = [
+            jnp.outer(in_class, jax.nn.one_hot(record[name], len(levels), dtype=float))
+            for name, levels in self.features
+        ]
+        return jnp.concatenate([table.ravel() for table in tables])
+
+    def contribution_bounds(self):
+        return np.zeros(len(self.labels)), np.ones(len(self.labels))
+
+    def sensitivity(self, neighbours, norm, scale=np.ones(())):
+        tables = self._tables(np.broadcast_to(scale, len(self.labels)) ** -float(norm))
+        heaviest = sum(np.max(table, axis=1) for table in tables)
+        if neighbours is Neighbours.ADD_REMOVE:
+            return float(np.max(heaviest) ** (1 / norm))
+        two_classes = np.sum(np.sort(heaviest)[-2:]) if len(heaviest) > 1 else 0.0
+        two_cells = sum(np.sum(np.sort(table, axis=1)[:, -2:], axis=1) for table in tables)
+        return float(max(two_classes, np.max(two_cells)) ** (1 / norm))
+
+    def _tables(self, cells: np.ndarray) -> list[np.ndarray]:
+        """One class-by-level table a feature, out of the vector of all cells."""
+        sizes = [len(self.class_levels) * len(levels) for _, levels in self.features]
+        parts = np.split(cells, np.cumsum(sizes)[:-1])
+        return [part.reshape(len(self.class_levels), -1) for part in parts]

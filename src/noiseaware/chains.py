@@ -1,10 +1,11 @@
 """Chains from a release: start, warm up, draw. One compiled loop serves all of it.
 
 Every chain starts from its own draw of the prior. Warm-up runs in windows of kept draws. After
-each window the shape of the interweaving move is learned from it, over all chains, and if the
-window's smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps
-between draws doubles. Warm-up ends at the first window that is efficient enough; then shape and
-sweeps are frozen, so that the draws kept come from one invariant kernel.
+each window the shape of the interweaving move is learned from the later half of all windows,
+over all chains, and if the window's smallest effective size is below ``TARGET_EFFICIENCY`` of
+its draws, the number of sweeps between draws doubles. Warm-up ends at the first window that is
+efficient enough; then shape and sweeps are frozen, so that the draws kept come from one
+invariant kernel.
 """
 
 import functools
@@ -102,7 +103,7 @@ def run_chunk(
 
     def draw(state, key):
         key_sweeps, key_records, key_noise = jr.split(key, 3)
-        carry = (key_sweeps, state, jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+        carry = (key_sweeps, state, *[jnp.zeros(())] * 3)
         _, state, sum_of_rates, min_log_ratio, log_density = jax.lax.fori_loop(
             0, sweeps_per_draw, sweep, carry
         )
@@ -113,7 +114,7 @@ def run_chunk(
         )
         free, _ = unconstrain(model.supports, state.params)
         rate = sum_of_rates / sweeps_per_draw
-        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density)
+        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, angle)
 
     def chain(key, state):
         return jax.lax.scan(draw, state, jr.split(key, num_draws))
@@ -178,6 +179,7 @@ class _WarmUp(NamedTuple):
 def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress) -> _WarmUp:
     """Learn the shape of the move, and how many sweeps make draws nearly independent."""
     sweeps, num_sweeps = fixed_sweeps or 1, 0
+    windows: list[np.ndarray] = []
     for window in range(MAX_WINDOWS):
         key_window = jr.fold_in(key, window)
         free = []
@@ -187,10 +189,11 @@ def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress
             free.append(np.asarray(drawn.free))
             bar.say(f"warming up, window {window + 1}, {sweeps} sweeps a draw")
             bar.advance(chunk_draws)
-        window_draws = np.concatenate(free, axis=1)
-        num_sweeps += sweeps * window_draws.shape[1]
-        shape = _learned(window_draws, otherwise=shape)
-        efficiency = float(np.min(bulk_ess(window_draws))) / window_draws[..., 0].size
+        windows.append(np.concatenate(free, axis=1))
+        num_sweeps += sweeps * windows[-1].shape[1]
+        recent = np.concatenate(windows[len(windows) // 2 :])
+        shape = _learned(recent, otherwise=shape)
+        efficiency = float(np.min(bulk_ess(windows[-1]))) / windows[-1][..., 0].size
         is_efficient = efficiency >= TARGET_EFFICIENCY
         if window + 1 >= MIN_WINDOWS and (is_efficient or fixed_sweeps):
             break
@@ -201,9 +204,9 @@ def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress
     return _WarmUp(states, shape, sweeps, num_sweeps)
 
 
-def _learned(window_draws: np.ndarray, *, otherwise: Shape) -> Shape:
-    """The window's shape, unless the window did not move in every direction."""
-    pooled = window_draws.reshape(-1, window_draws.shape[-1])
+def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
+    """The shape of these draws, unless they did not move in every direction."""
+    pooled = free_draws.reshape(-1, free_draws.shape[-1])
     shape = interweaving.learn_shape(jnp.asarray(pooled))
     is_regular = all(bool(jnp.all(jnp.isfinite(part))) for part in shape)
     return shape if is_regular else otherwise

@@ -58,8 +58,9 @@ def privatize_each(make, atom: str, total: np.ndarray, spread: np.ndarray) -> np
     domain = dp.atom_domain(T="i64") if atom == "i64" else dp.atom_domain(T="f64", nan=False)
     metric = dp.absolute_distance(T=atom)
     number = int if atom == "i64" else float
-    noisy = [
-        getattr(dp.m, make)(domain, metric, scale=float(scale))(number(value))
-        for value, scale in zip(total, np.broadcast_to(spread, total.shape), strict=True)
-    ]
+    scales = np.broadcast_to(spread, total.shape).tolist()
+    measurements = {
+        scale: getattr(dp.m, make)(domain, metric, scale=scale) for scale in set(scales)
+    }
+    noisy = [measurements[scale](number(value)) for value, scale in zip(total, scales, strict=True)]
     return np.array(noisy, np.float64)

@@ -60,11 +60,11 @@ class DirichletCategorical(Model):
         return {self.column: jr.uniform(key, (num_records,))}
 
     def record(self, params, noise):
-        return {self.column: cell(params["probabilities"], noise[self.column])}
+        return {self.column: cell(edges(params["probabilities"]), noise[self.column])}
 
     def noise(self, params, record, fresh):
-        inside = within_cell(params["probabilities"], record[self.column], fresh[self.column])
-        return {self.column: inside}
+        bounds = edges(params["probabilities"])
+        return {self.column: within_cell(bounds, record[self.column], fresh[self.column])}
 
 
 def concentrations(value, shape: tuple[int, ...]) -> np.ndarray:
@@ -77,12 +77,19 @@ def concentrations(value, shape: tuple[int, ...]) -> np.ndarray:
         ) from None
 
 
-def cell(probabilities: Float[Array, " k"], uniform: Float[Array, ""]) -> Int[Array, ""]:
-    """The cell of the cumulated probabilities that holds ``uniform``; the last takes the rest."""
-    return jnp.sum(uniform >= jnp.cumsum(probabilities)[:-1])
+def edges(probabilities: Float[Array, "*rows k"]) -> Float[Array, "*rows k+1"]:
+    """Cumulated probabilities from 0 to exactly 1; added one by one, since k is small."""
+    sums = [jnp.zeros(probabilities.shape[:-1])]
+    for level in range(probabilities.shape[-1] - 1):
+        sums.append(sums[-1] + probabilities[..., level])
+    return jnp.stack([*sums, jnp.ones(probabilities.shape[:-1])], axis=-1)
 
 
-def within_cell(probabilities, index, uniform) -> Float[Array, ""]:
+def cell(edges: Float[Array, " k+1"], uniform: Float[Array, ""]) -> Int[Array, ""]:
+    """The cell that holds ``uniform``."""
+    return jnp.sum(uniform >= edges[1:-1])
+
+
+def within_cell(edges, index, uniform) -> Float[Array, ""]:
     """``uniform`` moved into cell ``index``."""
-    upper = jnp.cumsum(probabilities)[index]
-    return upper - probabilities[index] * (1 - uniform)
+    return edges[index] + (edges[index + 1] - edges[index]) * uniform

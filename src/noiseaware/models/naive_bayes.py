@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 
 from noiseaware import validate
-from noiseaware.models.dirichlet_categorical import cell, concentrations, within_cell
+from noiseaware.models.dirichlet_categorical import cell, concentrations, edges, within_cell
 from noiseaware.models.model import Model
 from noiseaware.models.priors import dirichlet_log_density
 from noiseaware.models.support import Simplex
@@ -101,17 +101,19 @@ class NaiveBayes(Model):
         return dict(zip(self.columns, uniforms, strict=True))
 
     def record(self, params, noise):
-        y = cell(params[CLASS], noise[self.class_column])
-        of_features = {name: cell(params[_of(name)][y], noise[name]) for name, _ in self.features}
+        y = cell(edges(params[CLASS]), noise[self.class_column])
+        of_features = {
+            name: cell(edges(params[_of(name)])[y], noise[name]) for name, _ in self.features
+        }
         return {self.class_column: y} | of_features
 
     def noise(self, params, record, fresh):
         y = record[self.class_column]
         of_features = {
-            name: within_cell(params[_of(name)][y], record[name], fresh[name])
+            name: within_cell(edges(params[_of(name)])[y], record[name], fresh[name])
             for name, _ in self.features
         }
-        of_class = within_cell(params[CLASS], y, fresh[self.class_column])
+        of_class = within_cell(edges(params[CLASS]), y, fresh[self.class_column])
         return {self.class_column: of_class} | of_features
 
     def _sample(self, key, class_concentration, feature_concentrations):

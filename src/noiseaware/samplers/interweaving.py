@@ -12,8 +12,9 @@ Jacobian of phi cancels against f. Where phi has no inverse, u is drawn from its
 
 The move is generalised elliptical slice sampling [NMA14] in unconstrained coordinates
 ``z = location + cholesky w``: with a Student reference ``t(w)``, draw its scale v given w, then a
-slice of ``p(z) g / t(w)`` on an ellipse of N(0, v I) through w. It has no step size and leaves the
-target invariant for any ``Shape`` that is fixed beforehand; the shape only sets its speed.
+slice of ``p(z) g / t(w)`` on the ellipse of N(0, v I) through w, by shrinking a bracket of angles.
+It has no step size and leaves the target invariant for any ``Shape`` that is fixed beforehand; the
+shape only sets its speed.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from noiseaware.models import Model
 from noiseaware.models.model import Params
@@ -33,7 +34,7 @@ from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.schema import Record
 
 FREEDOM = 5.0  # degrees of freedom of the reference: tails heavier than a posterior's
-MAX_SHRINKS = 100  # a bracket of 2 pi halved that often is a point: keep the current one
+MAX_TRIES = 100  # a bracket shrunk that often is a point: keep the current one
 
 
 class Shape(NamedTuple):
@@ -44,12 +45,12 @@ class Shape(NamedTuple):
 
 
 class InterweavingInfo(NamedTuple):
-    """As for record augmentation; ``num_evaluations`` counts densities per move."""
+    """As for record augmentation; ``num_tries`` counts the densities evaluated in a move."""
 
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
-    num_evaluations: Float[Array, ""]
+    num_tries: Float[Array, ""]
 
 
 init = record_augmentation.init
@@ -88,17 +89,16 @@ def step(
         return model.log_prior(params) + log_jacobian + log_g_of_params, log_g_of_params
 
     whitened = jax.scipy.linalg.solve_triangular(shape.cholesky, free - shape.location, lower=True)
-    start_target, start_log_g = log_target(whitened)
-    start = _Slice(whitened, start_target, start_log_g, jnp.zeros((), int))
-    slices, _ = jax.lax.scan(
-        lambda at, key: (_slice(key, at, log_target), None), start, jr.split(key_moves, num_moves)
+    start = _Slice(whitened, *log_target(whitened))
+    end, num_tries = jax.lax.scan(
+        lambda at, key: _slice(key, at, log_target), start, jr.split(key_moves, num_moves)
     )
-    params, _ = constrain(shape.location + shape.cholesky @ slices.whitened)
+    params, _ = constrain(shape.location + shape.cholesky @ end.whitened)
     info = InterweavingInfo(
         sweep_info.acceptance_rate,
         sweep_info.min_log_ratio,
-        slices.log_g,
-        slices.num_evaluations / num_moves,
+        end.log_g,
+        jnp.mean(num_tries, dtype=float),
     )
     return RecordAugmentationState(params, model.records(params, noise)), info
 
@@ -107,12 +107,23 @@ class _Slice(NamedTuple):
     whitened: Float[Array, " d"]
     log_target: Float[Array, ""]
     log_g: Float[Array, ""]
-    num_evaluations: Int[Array, ""]
 
 
-def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
-    """One generalised elliptical slice move."""
-    key_scale, key_direction, key_level, key_angle, key_shrink = jr.split(key, 5)
+class _Bracket(NamedTuple):
+    """The interval of angles still in play, and the point tried last."""
+
+    key: PRNGKeyArray
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+    angle: Float[Array, ""]
+    tried: _Slice
+    is_inside: Bool[Array, ""]
+    num_tried: Int[Array, ""]
+
+
+def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> tuple[_Slice, Int[Array, ""]]:
+    """One generalised elliptical slice move, and how many points it tried."""
+    key_scale, key_direction, key_level, key_place, key_shrink = jr.split(key, 5)
     size = at.whitened.size
     rate = (FREEDOM + at.whitened @ at.whitened) / 2
     variance = rate / jr.gamma(key_scale, (FREEDOM + size) / 2)
@@ -122,30 +133,28 @@ def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
         return -(FREEDOM + size) / 2 * jnp.log1p(whitened @ whitened / FREEDOM)
 
     level = at.log_target - log_reference(at.whitened) - jr.exponential(key_level)
-    angle = jr.uniform(key_angle, maxval=2 * jnp.pi)
 
-    def propose(key, low, high, num_evaluations, angle):
+    def attempt(key, low, high, num_tried) -> _Bracket:
+        key, key_angle = jr.split(key)
+        angle = jr.uniform(key_angle, minval=low, maxval=high)
         whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
-        target, log_g = log_target(whitened)
-        is_inside = target - log_reference(whitened) > level
-        new = _Slice(whitened, target, log_g, at.num_evaluations + num_evaluations + 1)
-        return (key, low, high, num_evaluations + 1, angle, is_inside, new)
+        tried = _Slice(whitened, *log_target(whitened))
+        is_inside = tried.log_target - log_reference(whitened) > level
+        return _Bracket(key, low, high, angle, tried, is_inside, num_tried + 1)
 
-    def shrink(carry):
-        key, low, high, num_evaluations, angle, _, _ = carry
-        key, key_next = jr.split(key)
-        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-        angle = jr.uniform(key_next, minval=low, maxval=high)
-        return propose(key, low, high, num_evaluations, angle)
+    def shrink(bracket: _Bracket) -> _Bracket:
+        low = jnp.where(bracket.angle < 0, bracket.angle, bracket.low)
+        high = jnp.where(bracket.angle < 0, bracket.high, bracket.angle)
+        return attempt(bracket.key, low, high, bracket.num_tried)
 
-    def goes_on(carry):
-        _, _, _, num_evaluations, _, is_inside, _ = carry
-        return ~is_inside & (num_evaluations < MAX_SHRINKS)
+    def goes_on(bracket: _Bracket):
+        return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
 
-    start = propose(key_shrink, angle - 2 * jnp.pi, angle, jnp.zeros((), int), angle)
-    *_, is_inside, new = jax.lax.while_loop(goes_on, shrink, start)
-    stay = at._replace(num_evaluations=new.num_evaluations)
-    return jax.tree.map(lambda moved, kept: jnp.where(is_inside, moved, kept), new, stay)
+    high = jr.uniform(key_place, maxval=2 * jnp.pi)
+    start = attempt(key_shrink, high - 2 * jnp.pi, high, jnp.zeros((), int))
+    end = jax.lax.while_loop(goes_on, shrink, start)
+    moved = jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
+    return moved, end.num_tried
 
 
 def learn_shape(free_draws: Float[Array, "n d"]) -> Shape:

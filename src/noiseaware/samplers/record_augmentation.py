@@ -90,5 +90,5 @@ def step(
         name: jnp.where(is_accepted, proposed[name], column)
         for name, column in state.records.items()
     }
-    info = RecordAugmentationInfo(jnp.mean(is_accepted), jnp.min(log_ratios), log_g)
+    info = RecordAugmentationInfo(jnp.mean(is_accepted, dtype=float), jnp.min(log_ratios), log_g)
     return RecordAugmentationState(params, records), info

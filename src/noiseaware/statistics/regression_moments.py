@@ -76,11 +76,13 @@ class RegressionMoments(Statistic):
         return np.triu_indices(len(self.lower))
 
     def __call__(self, record):
-        values = jnp.stack([record[name] for name in self.columns])
-        clamped = jnp.clip(values, self.lower, self.upper)
-        unit = 2 * (clamped - self.lower) / (self.upper - self.lower) - 1
-        first, second = self._pairs
-        return jnp.concatenate([unit, unit[first] * unit[second]])
+        unit = [
+            2 * (jnp.clip(record[name], lower, upper) - lower) / (upper - lower) - 1
+            for name, lower, upper in zip(self.columns, self.lower, self.upper)
+        ]
+        # Spelled out: gathering pairs by index costs as much as all the rest of a move.
+        products = [unit[i] * unit[j] for i, j in zip(*self._pairs)]
+        return jnp.stack([*unit, *products])
 
     def contribution_bounds(self):
         first, second = self._pairs

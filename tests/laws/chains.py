@@ -1,0 +1,132 @@
+"""Thousands of short chains of one sampler, compiled once a case; what the chains believe of
+the noise, and whether they are wrong on purpose, is data.
+"""
+
+import functools
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+import noiseaware as na
+from noiseaware.models.support import unconstrain
+from noiseaware.samplers import interweaving, record_augmentation
+from noiseaware.samplers.proposals import from_model
+from noiseaware.schema import Real
+from tests.laws.members import CASES
+
+SAMPLERS = ("record_augmentation", "random_walk", "interweaving")
+CASES_OF = {
+    sampler: [
+        name
+        for name, (model, _) in CASES.items()
+        if sampler != "random_walk"
+        or all(isinstance(kind, Real) for kind in model.columns.values())
+    ]
+    for sampler in SAMPLERS
+}
+
+
+class Snapshot(NamedTuple):
+    free: jax.Array
+    total: jax.Array
+    released: jax.Array
+
+
+def total_of(statistic, records):
+    return jnp.sum(jax.vmap(statistic)(records), axis=0)
+
+
+@eqx.filter_jit
+def prior_shape(model):
+    params = jax.vmap(model.sample_prior)(jr.split(jr.key(77), 1_000))
+    free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(params)
+    return interweaving.learn_shape(free)
+
+
+def make_step(sampler, model, statistic, told, released, shape):
+    bound = {
+        "model": model,
+        "contribution": statistic,
+        "log_density": functools.partial(told.log_density, released),
+    }
+    if sampler == "interweaving":
+        return functools.partial(interweaving.step, shape=shape, num_moves=2, **bound)
+    proposal = from_model
+    if sampler == "random_walk":
+        proposal = na.RandomWalk(dict.fromkeys(model.columns, 0.8))
+    return functools.partial(record_augmentation.step, proposal=proposal, **bound)
+
+
+@eqx.filter_jit
+def from_the_joint_law(
+    key,
+    sampler,
+    model,
+    statistic,
+    mechanism,
+    told,
+    shape,
+    fault,
+    num_records,
+    num_chains,
+    num_steps,
+):
+    """Start in the joint law of (params, records, release), make some steps, look at both ends.
+
+    ``told`` is the mechanism the kernel believes in. ``fault`` 1 returns the prior.
+    """
+
+    def snapshot(state, released):
+        free, _ = unconstrain(model.supports, state.params)
+        return Snapshot(free, total_of(statistic, state.records), released)
+
+    def chain(key):
+        key_start, key_noise, key_steps = jr.split(key, 3)
+        start = record_augmentation.init(key_start, model=model, num_records=num_records)
+        released = mechanism.simulate(key_noise, total_of(statistic, start.records))
+        step = make_step(sampler, model, statistic, told, released, shape)
+
+        def faulty(state, key):
+            key_step, key_prior = jr.split(key)
+            state, info = step(key_step, state)
+            wrong = model.sample_prior(key_prior)
+            params = jax.tree.map(lambda a, b: jnp.where(fault == 1, a, b), wrong, state.params)
+            return state._replace(params=params), info.min_log_ratio
+
+        state, ratios = jax.lax.scan(faulty, start, jr.split(key_steps, num_steps))
+        return snapshot(start, released), snapshot(state, released), jnp.min(ratios)
+
+    return jax.vmap(chain)(jr.split(key, num_chains))
+
+
+@eqx.filter_jit
+def from_afar(
+    key, sampler, model, statistic, told, released, shape, fault, num_records, num_chains, num_steps
+):
+    """Params after many steps from records of an unrelated prior draw, one a chain.
+
+    ``fault`` 1 returns the prior, 2 never moves a record.
+    """
+    step = make_step(sampler, model, statistic, told, released, shape)
+
+    def chain(key):
+        key_start, key_steps = jr.split(key)
+        start = record_augmentation.init(key_start, model=model, num_records=num_records)
+
+        def faulty(state, key):
+            key_step, key_prior, key_params = jr.split(key, 3)
+            moved, _ = step(key_step, state)
+            frozen = state._replace(
+                params=model.sample_posterior(key_params, state.params, state.records)
+            )
+            prior = state._replace(params=model.sample_prior(key_prior))
+            chosen = [moved, prior, frozen]
+            return jax.tree.map(lambda *options: jnp.stack(options)[fault], *chosen), None
+
+        state, _ = jax.lax.scan(faulty, start, jr.split(key_steps, num_steps))
+        return state.params, total_of(statistic, state.records)
+
+    return jax.vmap(chain)(jr.split(key, num_chains))

@@ -1,0 +1,257 @@
+"""Every sampler keeps the joint law of (params, records, release), and every sampler reaches the
+exact posterior from afar; wrong samplers do neither.
+"""
+
+import itertools
+
+import jax
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import noiseaware as na
+from noiseaware.publishing import calibrate
+from tests.laws.chains import CASES_OF, SAMPLERS, from_afar, from_the_joint_law, prior_shape
+from tests.laws.members import CASES, rescaled
+from tests.statistical import MAX_Z, z_score
+
+NUM_RECORDS, EPSILON = 8, 1.0
+MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
+PAIRS = [(sampler, case) for sampler in SAMPLERS for case in CASES_OF[sampler]]
+each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
+each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
+
+
+def mechanism_for(statistic, kind=na.Laplace):
+    budget = {"mu": EPSILON} if kind is na.Gaussian else {"epsilon": EPSILON}
+    return calibrate(kind, statistic, neighbours="replace", **budget)
+
+
+def joint_law(sampler, case, kind=na.Laplace, told_factor=1.0, fault=0):
+    """Largest z of what a step changes, over functions that join params, records and release."""
+    model, statistic = CASES[case]
+    mechanism = mechanism_for(statistic, kind)
+    start, end, ratios = from_the_joint_law(
+        jr.key(0),
+        sampler,
+        model,
+        statistic,
+        mechanism,
+        rescaled(mechanism, told_factor),
+        prior_shape(model),
+        np.asarray(fault),
+        NUM_RECORDS,
+        20_000,
+        3,
+    )
+    z = largest_paired_z(start, end, mechanism.spread())
+    return z, float(np.min(ratios))
+
+
+def largest_paired_z(start, end, spread):
+    """Under invariance ``E[h(end) - h(start)] = 0``: no expectation needs to be known."""
+    centre, width = ({}, {})
+    for name in start._fields:
+        values = np.asarray(getattr(start, name))
+        centre[name], width[name] = values.mean(axis=0), values.std(axis=0) + 1e-12
+
+    def functions(at):
+        free, total, released = (
+            (np.asarray(getattr(at, name)) - centre[name]) / width[name] for name in at._fields
+        )
+        noise = np.abs(np.asarray(at.released) - np.asarray(at.total)) / spread
+        pairs = [
+            np.tanh(free[:, :, None] * other[:, None, :]).reshape(len(free), -1)
+            for other in (total, released)
+        ]
+        return np.concatenate([np.tanh(free), np.tanh(noise), *pairs], axis=1)
+
+    return float(np.max(np.abs(z_score(functions(end) - functions(start)))))
+
+
+@each_sampler_and_case
+def test_keeps_the_joint_law_and_the_privacy_floor(sampler, case):
+    z, min_log_ratio = joint_law(sampler, case)
+    assert z < MAX_Z
+    assert min_log_ratio >= -EPSILON * (1 + 1e-9)
+    assert min_log_ratio < -0.2 * EPSILON, "no swap came near the floor: nothing was tested"
+
+
+@each_sampler
+@pytest.mark.parametrize("kind", MECHANISMS)
+def test_keeps_the_joint_law_under_every_mechanism(sampler, kind):
+    case = "dirichlet-categorical" if kind is na.DiscreteLaplace else "normal"
+    if sampler == "random_walk" and kind is na.DiscreteLaplace:
+        pytest.skip("a random walk needs real columns, discrete noise needs counts")
+    z, _ = joint_law(sampler, case, kind)
+    assert z < MAX_Z
+
+
+@each_sampler_and_case
+@pytest.mark.parametrize(
+    "wrong",
+    [{"told_factor": 1e6}, {"told_factor": 1.1}, {"told_factor": 0.9}, {"fault": 1}],
+    ids=["accepts everything", "scale 10 % large", "scale 10 % small", "returns the prior"],
+)
+def test_control_a_wrong_kernel_leaves_the_joint_law(sampler, case, wrong):
+    z, _ = joint_law(sampler, case, **wrong)
+    assert z > MAX_Z
+
+
+# Exact posteriors, reached from afar. Beta-Bernoulli by enumeration of the sum.
+
+
+def bernoulli_posterior_mean(mechanism, released, num_records):
+    ones = np.arange(num_records + 1)
+    log_noise = [float(mechanism.log_density(np.array([released]), np.array([k]))) for k in ones]
+    weight = stats.betabinom.pmf(ones, num_records, 2, 3) * np.exp(log_noise)
+    return np.sum(weight * (2 + ones) / (5 + num_records)) / np.sum(weight)
+
+
+def bernoulli_draws(sampler, mechanism, released, fault=0):
+    model, statistic = CASES["beta-bernoulli"]
+    params, _ = from_afar(
+        jr.key(1), sampler, model, statistic, mechanism, np.array([float(released)]),
+        prior_shape(model), np.asarray(fault), 10, 4_000, 150,
+    )  # fmt: skip
+    return np.asarray(params["probability"])
+
+
+@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize("kind", MECHANISMS)
+@pytest.mark.parametrize("released", [-3, 8, 14])
+def test_reaches_the_enumerated_bernoulli_posterior(sampler, kind, released):
+    mechanism = mechanism_for(CASES["beta-bernoulli"][1], kind)
+    draws = bernoulli_draws(sampler, mechanism, released)
+    expected = bernoulli_posterior_mean(mechanism, released, 10)
+    assert abs(z_score(draws, expected)) < MAX_Z
+
+
+@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize("fault", [1, 2], ids=["returns the prior", "never moves a record"])
+def test_control_a_kernel_that_ignores_the_release_misses_it(sampler, fault):
+    mechanism = mechanism_for(CASES["beta-bernoulli"][1])
+    draws = bernoulli_draws(sampler, mechanism, 8, fault)
+    assert abs(z_score(draws, bernoulli_posterior_mean(mechanism, 8, 10))) > MAX_Z
+
+
+# The normal mean with Gaussian noise, in closed form where the bounds never bind.
+
+
+def normal_draws(sampler, released, fault=0):
+    model = na.Normal("x", na.NormalPrior(1.0, 2.0), 1.5)
+    wide = na.Clamped("x", 1.0 - 12 * 2.5, 1.0 + 12 * 2.5)
+    params, _ = from_afar(
+        jr.key(2), sampler, model, wide, na.Gaussian(4.0), np.array([released]),
+        prior_shape(model), np.asarray(fault), 6, 4_000, 400,
+    )  # fmt: skip
+    return np.asarray(params["mean"])
+
+
+def normal_posterior(released):
+    """``s | mean ~ N(6 mean, 6 x 1.5^2 + 4^2)``."""
+    variance = 6 * 1.5**2 + 4.0**2
+    precision = 1 / 2.0**2 + 6**2 / variance
+    return (1.0 / 2.0**2 + 6 * released / variance) / precision, 1 / np.sqrt(precision)
+
+
+@each_sampler
+@pytest.mark.parametrize("released", [-20.0, 9.0])
+def test_reaches_the_closed_form_of_a_normal_mean(sampler, released):
+    draws = normal_draws(sampler, released)
+    mean, stddev = normal_posterior(released)
+    assert abs(z_score(draws, mean)) < MAX_Z
+    assert abs(z_score((draws - mean) ** 2, stddev**2)) < MAX_Z
+
+
+@each_sampler
+@pytest.mark.parametrize("fault", [1, 2], ids=["returns the prior", "never moves a record"])
+def test_control_a_kernel_that_ignores_the_release_misses_the_closed_form(sampler, fault):
+    draws = normal_draws(sampler, -20.0, fault)
+    assert abs(z_score(draws, normal_posterior(-20.0)[0])) > MAX_Z
+
+
+# Naive Bayes by enumeration of every data set.
+
+
+def naive_bayes_posterior_means(model, statistic, mechanism, released, num_records):
+    """Sum over all data sets of their Dirichlet-multinomial probability times the noise density."""
+    levels = [range(len(kind.levels)) for kind in model.columns.values()]
+    records = list(itertools.product(*levels))
+    data_sets = np.array(list(itertools.product(records, repeat=num_records)))
+    columns = dict(zip(model.columns, np.moveaxis(data_sets, 2, 0), strict=True))
+    totals = np.asarray(jax.vmap(lambda r: jax.vmap(statistic)(r).sum(axis=0))(columns))
+    log_g = np.asarray(jax.vmap(lambda total: mechanism.log_density(released, total))(totals))
+    log_weight, means = log_g, {}
+    y = columns["c"]
+    counts = np.stack([(y == i).sum(axis=1) for i in range(2)], axis=1)
+    concentration = model.class_concentration
+    log_weight = log_weight + log_dirichlet_multinomial(counts, concentration)
+    means["class_probabilities"] = (counts + concentration) / (num_records + concentration.sum())
+    for name, size in model.features:
+        table = np.stack(
+            [
+                [((y == i) & (columns[name] == j)).sum(axis=1) for j in range(len(size))]
+                for i in range(2)
+            ]
+        ).transpose(2, 0, 1)
+        concentration = model.feature_concentrations[name]
+        for i in range(2):
+            log_weight = log_weight + log_dirichlet_multinomial(table[:, i], concentration[i])
+        filled = table + concentration
+        means[f"{name}_probabilities"] = filled / filled.sum(axis=2, keepdims=True)
+    weight = special.softmax(log_weight)
+    return {name: np.tensordot(weight, value, axes=1) for name, value in means.items()}
+
+
+def log_dirichlet_multinomial(counts, concentration):
+    """Of one ordered data set with these counts."""
+    total, filled = concentration.sum(), counts + concentration
+    each = special.gammaln(filled) - special.gammaln(concentration)
+    return each.sum(axis=1) + special.gammaln(total) - special.gammaln(counts.sum(axis=1) + total)
+
+
+@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize("fault", [0, 1, 2], ids=["right", "returns the prior", "frozen records"])
+def test_naive_bayes_reaches_full_enumeration(sampler, fault):
+    model, statistic = CASES["naive-bayes"]
+    mechanism = na.Laplace(0.8)
+    released = np.array([2.5, -0.4, 0.3, 0.1, 1.6, 0.2, -0.9, 1.8, 0.5, 0.2])
+    expected = naive_bayes_posterior_means(model, statistic, mechanism, released, 3)
+    params, _ = from_afar(
+        jr.key(3), sampler, model, statistic, mechanism, released,
+        prior_shape(model), np.asarray(fault), 3, 4_000, 100,
+    )  # fmt: skip
+    worst = max(np.max(np.abs(z_score(params[name], value))) for name, value in expected.items())
+    assert (worst < MAX_Z) == (fault == 0), worst
+
+
+# One target, several samplers.
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_samplers_agree(case):
+    """From the same far starts, plain, random-walk and interweaved sweeps end in one law."""
+    model, statistic = CASES[case]
+    mechanism = mechanism_for(statistic)
+    start, _, _ = from_the_joint_law(
+        jr.key(4), "record_augmentation", model, statistic, mechanism, mechanism,
+        prior_shape(model), np.asarray(0), 5, 16, 1,
+    )  # fmt: skip
+    released = np.asarray(start.released)[np.argmax(np.abs(np.asarray(start.free)[:, 0]))]
+    ends = {}
+    for sampler in SAMPLERS:
+        if case not in CASES_OF[sampler]:
+            continue
+        params, totals = from_afar(
+            jr.key(5), sampler, model, statistic, mechanism, released,
+            prior_shape(model), np.asarray(0), 5, 4_000, 200,
+        )  # fmt: skip
+        columns = [np.asarray(value).reshape(4_000, -1) for value in (*params.values(), totals)]
+        ends[sampler] = np.tanh(np.concatenate(columns, axis=1))
+    for first, second in itertools.combinations(ends, 2):
+        a, b = ends[first], ends[second]
+        error = np.sqrt((a.var(axis=0) + b.var(axis=0)) / len(a)) + 1e-12
+        z = np.max(np.abs(a.mean(axis=0) - b.mean(axis=0)) / error)
+        assert z < MAX_Z, (first, second)

@@ -1,0 +1,15 @@
+"""Tolerances in standard errors, with the rate at which a right result would fail."""
+
+import numpy as np
+
+MAX_Z = 5.0  # two-sided 6e-7 a check: one false alarm in 1,000 runs of all 1,700 checks
+MIN_P = 1e-6  # for Kolmogorov-Smirnov and chi-squared checks
+
+
+def z_score(samples, expected=0.0, axis=0):
+    """How many standard errors the mean of independent samples is from ``expected``."""
+    samples = np.asarray(samples, float)
+    standard_error = np.std(samples, axis=axis, ddof=1) / np.sqrt(samples.shape[axis])
+    return (np.mean(samples, axis=axis) - expected) / np.where(
+        standard_error > 0, standard_error, np.inf
+    )

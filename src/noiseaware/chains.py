@@ -8,7 +8,9 @@ efficient enough; then shape and sweeps are frozen, so that the draws kept come 
 invariant kernel.
 """
 
+import concurrent.futures
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -74,7 +76,7 @@ def _start(key: PRNGKeyArray, model: Model, num_records: int, num_chains: int):
 
 @eqx.filter_jit
 def run_chunk(
-    key: PRNGKeyArray,
+    keys: PRNGKeyArray,
     states: RecordAugmentationState,
     shape: Shape,
     sweeps_per_draw: np.ndarray,
@@ -83,7 +85,7 @@ def run_chunk(
     kernel: str,
     num_draws: int,
 ) -> tuple[RecordAugmentationState, Draw]:
-    """``num_draws`` kept draws of every chain: the one loop that warm-up and sampling share."""
+    """``num_draws`` kept draws of some chains: the one loop that warm-up and sampling share."""
     model, statistic = problem.model, problem.statistic
     bound: dict[str, Any] = {
         "model": model,
@@ -114,12 +116,57 @@ def run_chunk(
         )
         free, _ = unconstrain(model.supports, state.params)
         rate = sum_of_rates / sweeps_per_draw
-        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, angle)
+        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density)
 
     def chain(key, state):
         return jax.lax.scan(draw, state, jr.split(key, num_draws))
 
-    return jax.vmap(chain)(jr.split(key, len(jax.tree.leaves(states)[0])), states)
+    return jax.vmap(chain)(keys, states)
+
+
+class _Chains:
+    """The chains' states, in groups of equal size that run side by side, one thread a core.
+
+    What a chain draws depends on its own key alone, not on how chains are grouped.
+    """
+
+    def __init__(self, chunk: Callable, states: RecordAugmentationState, num_chains: int):
+        self._chunk, self._num_chains = chunk, num_chains
+        is_cpu = jax.default_backend() == "cpu"
+        cores = (os.cpu_count() or 1) if is_cpu else 1
+        num_groups = max(k for k in range(1, num_chains + 1) if num_chains % k == 0 and k <= cores)
+        size = num_chains // num_groups
+        self._slices = [slice(start, start + size) for start in range(0, num_chains, size)]
+        self._groups = [jax.tree.map(lambda x, part=part: x[part], states) for part in self._slices]
+        self._is_compiled = False
+
+    def advance(self, key: PRNGKeyArray, shape: Shape, sweeps_per_draw: int) -> Draw:
+        """One chunk of every chain."""
+        keys = jr.split(key, self._num_chains)
+
+        def advance_group(index: int):
+            with jax.enable_x64(True):  # a thread's own setting
+                states, drawn = self._chunk(
+                    keys[self._slices[index]],
+                    self._groups[index],
+                    shape,
+                    np.asarray(sweeps_per_draw),
+                )
+                self._groups[index] = states
+                return jax.tree.map(np.asarray, drawn)
+
+        indices = range(len(self._slices))
+        if self._is_compiled:
+            with concurrent.futures.ThreadPoolExecutor(len(indices)) as pool:
+                drawn = list(pool.map(advance_group, indices))
+        else:  # one after the other, so that only one of them compiles
+            drawn = [advance_group(index) for index in indices]
+            self._is_compiled = True
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *drawn)
+
+    def records(self) -> dict[str, np.ndarray]:
+        columns = [group.records for group in self._groups]
+        return jax.tree.map(lambda *parts: np.concatenate([np.asarray(x) for x in parts]), *columns)
 
 
 class Run(NamedTuple):
@@ -153,11 +200,12 @@ def run_chains(
     begin = time.perf_counter()
     bar.say("compiling")
     prior, states, shape = _start(key_start, problem.model, num_records, num_chains)
-    warm = _warm_up(key_warm_up, states, shape, chunk, chunk_draws, sweeps_per_draw, bar)
+    chains = _Chains(chunk, states, num_chains)
+    warm = _warm_up(key_warm_up, chains, shape, chunk_draws, sweeps_per_draw, bar)
     warmed_up = time.perf_counter()
     bar.say(f"drawing, {warm.sweeps_per_draw} sweeps a draw")
     bar.expect(num_draws)
-    draws, records = _draw(key_draws, warm, chunk, chunk_draws, num_draws, keep_records, bar)
+    draws, records = _draw(key_draws, chains, warm, chunk_draws, num_draws, keep_records, bar)
     return Run(
         draws,
         prior,
@@ -170,13 +218,12 @@ def run_chains(
 
 
 class _WarmUp(NamedTuple):
-    states: RecordAugmentationState
     shape: Shape
     sweeps_per_draw: int
     num_sweeps: int
 
 
-def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress) -> _WarmUp:
+def _warm_up(key, chains: _Chains, shape, chunk_draws, fixed_sweeps, bar: Progress) -> _WarmUp:
     """Learn the shape of the move, and how many sweeps make draws nearly independent."""
     sweeps, num_sweeps = fixed_sweeps or 1, 0
     windows: list[np.ndarray] = []
@@ -184,15 +231,12 @@ def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress
         key_window = jr.fold_in(key, window)
         free = []
         for index in range(-(-WINDOW_DRAWS // chunk_draws)):
-            key_chunk = jr.fold_in(key_window, index)
-            states, drawn = chunk(key_chunk, states, shape, np.asarray(sweeps))
-            free.append(np.asarray(drawn.free))
+            free.append(chains.advance(jr.fold_in(key_window, index), shape, sweeps).free)
             bar.say(f"warming up, window {window + 1}, {sweeps} sweeps a draw")
             bar.advance(chunk_draws)
         windows.append(np.concatenate(free, axis=1))
         num_sweeps += sweeps * windows[-1].shape[1]
-        recent = np.concatenate(windows[len(windows) // 2 :])
-        shape = _learned(recent, otherwise=shape)
+        shape = _learned(np.concatenate(windows[len(windows) // 2 :]), otherwise=shape)
         efficiency = float(np.min(bulk_ess(windows[-1]))) / windows[-1][..., 0].size
         is_efficient = efficiency >= TARGET_EFFICIENCY
         if window + 1 >= MIN_WINDOWS and (is_efficient or fixed_sweeps):
@@ -201,7 +245,7 @@ def _warm_up(key, states, shape, chunk, chunk_draws, fixed_sweeps, bar: Progress
             sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
     if is_efficient and not fixed_sweeps:
         sweeps = int(np.ceil(sweeps * TARGET_EFFICIENCY / efficiency))
-    return _WarmUp(states, shape, sweeps, num_sweeps)
+    return _WarmUp(shape, sweeps, num_sweeps)
 
 
 def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
@@ -212,16 +256,14 @@ def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
     return shape if is_regular else otherwise
 
 
-def _draw(key, warm: _WarmUp, chunk, chunk_draws, num_draws, keep_records, bar: Progress):
-    states, collected, snapshots = warm.states, [], []
+def _draw(key, chains: _Chains, warm: _WarmUp, chunk_draws, num_draws, keep_records, bar):
+    collected, snapshots = [], []
     num_chunks = -(-num_draws // chunk_draws)
     snapshot_after = set(np.linspace(num_chunks, 0, keep_records, endpoint=False).astype(int))
     for index in range(num_chunks):
-        key_chunk = jr.fold_in(key, index)
-        states, drawn = chunk(key_chunk, states, warm.shape, np.asarray(warm.sweeps_per_draw))
-        collected.append(jax.tree.map(np.asarray, drawn))
+        collected.append(chains.advance(jr.fold_in(key, index), warm.shape, warm.sweeps_per_draw))
         if index + 1 in snapshot_after:
-            snapshots.append(jax.tree.map(np.asarray, states.records))
+            snapshots.append(chains.records())
         bar.advance(chunk_draws)
     draws = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, :num_draws], *collected)
     if not snapshots:

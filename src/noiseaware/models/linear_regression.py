@@ -154,8 +154,10 @@ class LinearRegression(Model):
         factor = jnp.linalg.cholesky(self._get(params, "predictor_covariance"))
         deviations = x - self._get(params, "predictor_means")
         residual = record[self.response] - self._expected(params, x)
+        # An inverse shared by all records: a triangular solve would be repeated for each.
+        inverse = linalg.solve_triangular(factor, jnp.eye(len(x)), lower=True)
         return {
-            "predictors": linalg.solve_triangular(factor, deviations, lower=True),
+            "predictors": inverse @ deviations,
             "response": residual / self._get(params, "noise_stddev"),
         }
 

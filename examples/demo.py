@@ -118,7 +118,9 @@ def naive_coverage(records: pandas.DataFrame, noise: na.Laplace) -> np.ndarray:
 
 def table(intervals: dict[str, np.ndarray]) -> str:
     truth = intervals["confidential"].mean(axis=1)
-    lines = [f"mm Hg of blood pressure for   {'':>16}{'95 % interval':>20}   holds the confidential?"]
+    lines = [
+        f"mm Hg of blood pressure for   {'':>16}{'95 % interval':>20}   holds the confidential?"
+    ]
     for index, name in enumerate(PREDICTORS):
         for who, ends in intervals.items():
             low, high = ends[index]

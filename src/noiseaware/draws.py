@@ -122,7 +122,7 @@ def warn_if_not_converged(summary) -> None:
         f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. "
         "Fit again with more draws, or with more sweeps_per_draw.",
         ConvergenceWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
 
 

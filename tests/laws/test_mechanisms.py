@@ -98,7 +98,7 @@ def test_no_output_tells_neighbours_apart_by_more_than_epsilon(mechanism):
         epsilon = one.cost(sensitivity, "replace").epsilon
         points, _ = grid(one, 0.0)
         ratio = jax.vmap(
-            lambda s, one=one: (
+            lambda s, one=one, sensitivity=sensitivity: (
                 one.log_density(s[None], jnp.zeros(1))
                 - one.log_density(s[None], jnp.full(1, sensitivity))
             )

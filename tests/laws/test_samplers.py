@@ -16,7 +16,8 @@ from tests.laws.chains import CASES_OF, SAMPLERS, from_afar, from_the_joint_law,
 from tests.laws.members import CASES, rescaled
 from tests.statistical import MAX_Z, z_score
 
-NUM_RECORDS, EPSILON = 8, 1.0
+# So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
+NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
 PAIRS = [(sampler, case) for sampler in SAMPLERS for case in CASES_OF[sampler]]
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
@@ -43,7 +44,7 @@ def joint_law(sampler, case, kind=na.Laplace, told_factor=1.0, fault=0):
         np.asarray(fault),
         NUM_RECORDS,
         20_000,
-        3,
+        5,
     )
     z = largest_paired_z(start, end, mechanism.spread())
     return z, float(np.min(ratios))
@@ -65,7 +66,8 @@ def largest_paired_z(start, end, spread):
             np.tanh(free[:, :, None] * other[:, None, :]).reshape(len(free), -1)
             for other in (total, released)
         ]
-        return np.concatenate([np.tanh(free), np.tanh(noise), *pairs], axis=1)
+        pooled = np.mean(np.tanh(noise), axis=1, keepdims=True)
+        return np.concatenate([np.tanh(free), np.tanh(noise), pooled, *pairs], axis=1)
 
     return float(np.max(np.abs(z_score(functions(end) - functions(start)))))
 

@@ -184,7 +184,9 @@ def test_counts_with_scales_agree_with_all_pairs(name, neighbours, norm):
 
 def test_all_statistics_are_here():
     def final(kind):
-        children = kind.__subclasses__()
+        children = [
+            child for child in kind.__subclasses__() if child.__module__.startswith("noiseaware.")
+        ]
         return {kind} if not children else set().union(*map(final, children))
 
     assert {type(member) for member in STATISTICS.values()} == final(Statistic)

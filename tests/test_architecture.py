@@ -1,0 +1,101 @@
+"""Imports point one way, and the package is light."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import noiseaware
+
+SOURCE = Path(noiseaware.__file__).parent
+
+# Each room may import from the rooms before it; "samplers" and "mechanisms" never meet.
+ALLOWED = {
+    "validate": set(),
+    "schema": {"validate"},
+    "accounting": {"validate", "schema"},
+    "statistics": {"validate", "schema"},
+    "mechanisms": {"validate", "schema", "accounting", "statistics"},
+    "release": {"validate", "schema", "accounting", "statistics", "mechanisms"},
+    "publishing": {"validate", "schema", "accounting", "statistics", "mechanisms", "release"},
+    "release_file": {"accounting", "statistics", "mechanisms", "release"},
+    "models": {"validate", "schema"},
+    "running": set(),
+    "samplers": {"validate", "schema", "models", "running"},
+    "draws": set(),
+    "chains": {"schema", "statistics", "mechanisms", "models", "samplers", "running", "draws"},
+    "fitting": {
+        "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
+        "chains",
+    },
+}  # fmt: skip
+
+
+def room(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            parts = node.module.split(".")
+            if parts[0] == "noiseaware":
+                yield from parts[1:2] or (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("noiseaware."):
+                    yield alias.name.split(".")[1]
+
+
+def test_imports_point_one_way():
+    for path in SOURCE.rglob("*.py"):
+        if path == SOURCE / "__init__.py":
+            continue
+        here = room(path)
+        assert here in ALLOWED, f"{path.name} is in no room that the table knows"
+        assert set(imports(path)) <= ALLOWED[here] | {here}, path
+
+
+def test_only_draws_imports_arviz():
+    users = [path.name for path in SOURCE.rglob("*.py") if "import arviz" in path.read_text()]
+    assert users == ["draws.py"]
+
+
+MEASURE = """
+import json, sys, time
+start = time.perf_counter()
+import equinox, jaxtyping
+base = time.perf_counter() - start
+start = time.perf_counter()
+import noiseaware
+ours = time.perf_counter() - start
+heavy = ("arviz", "opendp", "numpyro", "matplotlib", "dp_accounting", "pandas", "rich")
+print(json.dumps([base, ours, [name for name in heavy if name in sys.modules]]))
+"""
+
+
+def test_import_is_light():
+    output = subprocess.run(
+        [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True
+    ).stdout
+    _, ours, heavy = json.loads(output)
+    assert ours <= 0.3
+    assert heavy == []
+
+
+def test_every_public_name_loads_and_an_unknown_one_does_not():
+    for name in noiseaware.__all__:
+        assert getattr(noiseaware, name) is not None
+    assert not hasattr(noiseaware, "no_such_name")
+
+
+def test_importing_leaves_the_callers_precision_alone():
+    code = (
+        "import jax, noiseaware as na; na.BetaBernoulli('x'); "
+        "r = na.Release({'x': 3.0}, na.Count('x'), na.Laplace(1.0), neighbours='replace', "
+        "num_records=5); "
+        "na.fit(r, na.BetaBernoulli('x'), seed=0, draws=100, progress=False); "
+        "assert jax.numpy.ones(1).dtype == 'float32'"
+    )
+    subprocess.run([sys.executable, "-W", "error::RuntimeWarning", "-c", code], check=True)

@@ -13,10 +13,10 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
 
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -q -n $(WORKERS)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -19,9 +19,25 @@ from tests.statistical import MAX_Z, z_score
 # So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
-PAIRS = [(sampler, case) for sampler in SAMPLERS for case in CASES_OF[sampler]]
+# One worker runs all tests of a pair, so that it compiles once.
+PAIRS = [
+    pytest.param(sampler, case, marks=pytest.mark.xdist_group(f"{sampler} {case}"))
+    for sampler in SAMPLERS
+    for case in CASES_OF[sampler]
+]
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
-each_sampler = pytest.mark.parametrize("sampler", SAMPLERS)
+each_sampler = pytest.mark.parametrize(
+    "sampler",
+    [pytest.param(sampler, marks=pytest.mark.xdist_group(sampler)) for sampler in SAMPLERS],
+)
+
+each_general_sampler = pytest.mark.parametrize(
+    "sampler",
+    [
+        pytest.param(sampler, marks=pytest.mark.xdist_group(sampler))
+        for sampler in ("record_augmentation", "interweaving")
+    ],
+)
 
 
 def mechanism_for(statistic, kind=na.Laplace):
@@ -120,7 +136,7 @@ def bernoulli_draws(sampler, mechanism, released, fault=0):
     return np.asarray(params["probability"])
 
 
-@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@each_general_sampler
 @pytest.mark.parametrize("kind", MECHANISMS)
 @pytest.mark.parametrize("released", [-3, 8, 14])
 def test_reaches_the_enumerated_bernoulli_posterior(sampler, kind, released):
@@ -130,7 +146,7 @@ def test_reaches_the_enumerated_bernoulli_posterior(sampler, kind, released):
     assert abs(z_score(draws, expected)) < MAX_Z
 
 
-@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@each_general_sampler
 @pytest.mark.parametrize("fault", [1, 2], ids=["returns the prior", "never moves a record"])
 def test_control_a_kernel_that_ignores_the_release_misses_it(sampler, fault):
     mechanism = mechanism_for(CASES["beta-bernoulli"][1])
@@ -214,7 +230,7 @@ def log_dirichlet_multinomial(counts, concentration):
     return each.sum(axis=1) + special.gammaln(total) - special.gammaln(counts.sum(axis=1) + total)
 
 
-@pytest.mark.parametrize("sampler", ["record_augmentation", "interweaving"])
+@each_general_sampler
 @pytest.mark.parametrize("fault", [0, 1, 2], ids=["right", "returns the prior", "frozen records"])
 def test_naive_bayes_reaches_full_enumeration(sampler, fault):
     model, statistic = CASES["naive-bayes"]
@@ -232,6 +248,7 @@ def test_naive_bayes_reaches_full_enumeration(sampler, fault):
 # One target, several samplers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_samplers_agree(case):
     """From the same far starts, plain, random-walk and interweaved sweeps end in one law."""

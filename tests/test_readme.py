@@ -1,0 +1,26 @@
+"""What README shows runs as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+def test_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    names: dict = {}
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), names)
+    assert names["draws"].attrs["exactness"] == "exact"
+    assert names["draws"].attrs["noise"] == "secure"
+
+
+def test_the_typed_in_release_takes_ten_lines():
+    block = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)[0]
+    lines = [line for line in block.splitlines() if line.strip() and not line.startswith("import")]
+    assert len(lines) <= 10

@@ -48,10 +48,9 @@ def compiled_step(model, statistic, state, released, key):
     return jax.jit(step)(key, state)
 
 
-@pytest.mark.parametrize(
-    "sweep", [regression_loop.sweep_by_record, regression_loop.sweep_vectorised]
-)
-def test_regression_loop_is_the_compiled_sweep(monkeypatch, sweep):
+@pytest.mark.parametrize("name", ["sweep_by_record", "sweep_vectorised"])
+def test_regression_loop_is_the_compiled_sweep(monkeypatch, name):
+    sweep = getattr(regression_loop, name)
     release, model, records = bench_regression.problem_at(1.0, 0)
     columns = ("x1", "x2", "y")
     with jax.enable_x64(True):
@@ -73,10 +72,9 @@ def test_regression_loop_is_the_compiled_sweep(monkeypatch, sweep):
     assert 0.05 < float(info.acceptance_rate) < 0.95, "both outcomes must occur to be compared"
 
 
-@pytest.mark.parametrize(
-    "sweep", [naive_bayes_loop.sweep_by_record, naive_bayes_loop.sweep_vectorised]
-)
-def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, sweep):
+@pytest.mark.parametrize("name", ["sweep_by_record", "sweep_vectorised"])
+def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
+    sweep = getattr(naive_bayes_loop, name)
     release, model, records = bench_naive_bayes.problem_at(1.0, 0)
     with jax.enable_x64(True):
         state = RecordAugmentationState(
@@ -89,7 +87,7 @@ def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, sweep):
         noise = model.sample_noise(key_records, len(records))
         uniforms = np.column_stack([noise[name] for name in model.columns])
         exponentials = np.asarray(jr.exponential(key_accept, (len(records),)))
-    if sweep is naive_bayes_loop.sweep_vectorised:
+    if name == "sweep_vectorised":
         uniforms = np.concatenate([uniforms[:, 0], uniforms[:, 1:].ravel()])
     params = (
         np.asarray(end.params["class_probabilities"]),

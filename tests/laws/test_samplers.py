@@ -19,13 +19,20 @@ from tests.statistical import MAX_Z, z_score
 # So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
+LONG = ("regression", "normal-redacted", "poisson")  # half a minute each
 # One worker runs all tests of a pair, so that it compiles once.
 PAIRS = [
-    pytest.param(sampler, case, marks=pytest.mark.xdist_group(f"{sampler} {case}"))
+    pytest.param(
+        sampler,
+        case,
+        marks=[pytest.mark.xdist_group(f"{sampler} {case}")] + [pytest.mark.slow] * (case in LONG),
+    )
     for sampler in SAMPLERS
     for case in CASES_OF[sampler]
 ]
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
+# The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
+CONTROLLED = ("normal-mean", "dirichlet-categorical")
 each_sampler = pytest.mark.parametrize(
     "sampler",
     [pytest.param(sampler, marks=pytest.mark.xdist_group(sampler)) for sampler in SAMPLERS],
@@ -59,8 +66,8 @@ def joint_law(sampler, case, kind=na.Laplace, told_factor=1.0, fault=0):
         prior_shape(model),
         np.asarray(fault),
         NUM_RECORDS,
-        20_000,
-        5,
+        40_000 if case in CONTROLLED else 6_000,
+        4,
     )
     z = largest_paired_z(start, end, mechanism.spread())
     return z, float(np.min(ratios))
@@ -78,12 +85,13 @@ def largest_paired_z(start, end, spread):
             (np.asarray(getattr(at, name)) - centre[name]) / width[name] for name in at._fields
         )
         noise = np.abs(np.asarray(at.released) - np.asarray(at.total)) / spread
+        noise = np.minimum(noise, 8.0)  # bounded, and still the score of a scale
         pairs = [
             np.tanh(free[:, :, None] * other[:, None, :]).reshape(len(free), -1)
             for other in (total, released)
         ]
-        pooled = np.mean(np.tanh(noise), axis=1, keepdims=True)
-        return np.concatenate([np.tanh(free), np.tanh(noise), pooled, *pairs], axis=1)
+        pooled = np.mean(noise, axis=1, keepdims=True)
+        return np.concatenate([np.tanh(free), noise, pooled, *pairs], axis=1)
 
     return float(np.max(np.abs(z_score(functions(end) - functions(start)))))
 
@@ -106,7 +114,9 @@ def test_keeps_the_joint_law_under_every_mechanism(sampler, kind):
     assert z < MAX_Z
 
 
-@each_sampler_and_case
+@pytest.mark.parametrize(
+    ("sampler", "case"), [pair for pair in PAIRS if pair.values[1] in CONTROLLED]
+)
 @pytest.mark.parametrize(
     "wrong",
     [{"told_factor": 1e6}, {"told_factor": 1.1}, {"told_factor": 0.9}, {"fault": 1}],
@@ -131,7 +141,7 @@ def bernoulli_draws(sampler, mechanism, released, fault=0):
     model, statistic = CASES["beta-bernoulli"]
     params, _ = from_afar(
         jr.key(1), sampler, model, statistic, mechanism, np.array([float(released)]),
-        prior_shape(model), np.asarray(fault), 10, 4_000, 150,
+        prior_shape(model), np.asarray(fault), 10, 2_000, 80,
     )  # fmt: skip
     return np.asarray(params["probability"])
 
@@ -162,7 +172,7 @@ def normal_draws(sampler, released, fault=0):
     wide = na.Clamped("x", 1.0 - 12 * 2.5, 1.0 + 12 * 2.5)
     params, _ = from_afar(
         jr.key(2), sampler, model, wide, na.Gaussian(4.0), np.array([released]),
-        prior_shape(model), np.asarray(fault), 6, 4_000, 400,
+        prior_shape(model), np.asarray(fault), 6, 2_000, 300,
     )  # fmt: skip
     return np.asarray(params["mean"])
 
@@ -231,18 +241,19 @@ def log_dirichlet_multinomial(counts, concentration):
 
 
 @each_general_sampler
-@pytest.mark.parametrize("fault", [0, 1, 2], ids=["right", "returns the prior", "frozen records"])
-def test_naive_bayes_reaches_full_enumeration(sampler, fault):
+def test_naive_bayes_reaches_full_enumeration(sampler):
     model, statistic = CASES["naive-bayes"]
     mechanism = na.Laplace(0.8)
     released = np.array([2.5, -0.4, 0.3, 0.1, 1.6, 0.2, -0.9, 1.8, 0.5, 0.2])
     expected = naive_bayes_posterior_means(model, statistic, mechanism, released, 3)
     params, _ = from_afar(
         jr.key(3), sampler, model, statistic, mechanism, released,
-        prior_shape(model), np.asarray(fault), 3, 4_000, 100,
+        prior_shape(model), np.asarray(0), 3, 3_000, 100,
     )  # fmt: skip
     worst = max(np.max(np.abs(z_score(params[name], value))) for name, value in expected.items())
-    assert (worst < MAX_Z) == (fault == 0), worst
+    assert worst < MAX_Z
+    # The prior means are far off, so the check can fail.
+    assert abs(expected["class_probabilities"][0] - 2 / 5) > 0.05
 
 
 # One target, several samplers.

@@ -10,6 +10,9 @@ def z_score(samples, expected=0.0, axis=0):
     """How many standard errors the mean of independent samples is from ``expected``."""
     samples = np.asarray(samples, float)
     standard_error = np.std(samples, axis=axis, ddof=1) / np.sqrt(samples.shape[axis])
-    return (np.mean(samples, axis=axis) - expected) / np.where(
-        standard_error > 0, standard_error, np.inf
-    )
+    difference = np.mean(samples, axis=axis) - expected
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = difference / standard_error
+    # Constant samples are right only if they equal the expectation; NaN never passes.
+    z = np.where(standard_error > 0, z, np.where(np.abs(difference) < 1e-12, 0.0, np.inf))
+    return np.where(np.isnan(difference), np.inf, z)[()]

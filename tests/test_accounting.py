@@ -24,6 +24,15 @@ def test_pure_and_gaussian_meet_as_zcdp():
     assert both == na.ZCDP(2.0 + 4.5 + 1.0, R)
 
 
+def test_composition_does_not_depend_on_the_order():
+    costs = [na.PureDP(1.0, R), na.PureDP(1.0, R), na.GDP(1.0, R)]
+    assert na.compose(*costs) == na.compose(*reversed(costs)) == na.ZCDP(1.5, R)
+
+
+def test_conversion_of_a_tiny_cost_returns():
+    assert 0 <= na.to_approx_dp(na.GDP(1e-10, R), 1e-12).epsilon < 1e-8
+
+
 def test_refuses_a_mix_of_relations_and_of_kinds_without_a_delta():
     with pytest.raises(ValueError, match=r"neighbours must be one relation .* add_remove, replace"):
         na.compose(na.PureDP(1.0, R), na.PureDP(1.0, "add_remove"))

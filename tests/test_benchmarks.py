@@ -90,7 +90,7 @@ def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
     if name == "sweep_vectorised":
         uniforms = np.concatenate([uniforms[:, 0], uniforms[:, 1:].ravel()])
     params = (
-        np.asarray(end.params["class_probabilities"]),
+        np.asarray(end.params["y_probabilities"]),
         np.stack([end.params[f"x{k}_probabilities"] for k in range(5)]),
     )
     monkeypatch.setattr(naive_bayes_loop, "sample_params", lambda rng, records: params)

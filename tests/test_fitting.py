@@ -192,7 +192,27 @@ def test_a_random_walk_proposal_gives_the_same_posterior():
     assert abs(rows[0]["mean"] - rows[1]["mean"]) < MAX_Z * error
 
 
+@pytest.mark.parametrize("concentration", [0.1, 0.25])
+def test_a_vague_prior_whose_draws_round_to_the_edge_is_fitted(concentration):
+    model = na.BetaBernoulli("x", concentration, concentration)
+    draws = na.fit(count_release(), model, **QUIET)
+    row = na.summarize(draws).loc["probability"]
+    expected = exact_mean(7.0, 1.0, a=concentration, b=concentration)
+    assert abs(row["mean"] - expected) < MAX_Z * row["sd"] / np.sqrt(row["ess_bulk"])
+
+
 BAD = {
+    "a column with the name of a parameter": (
+        lambda: na.fit(
+            na.Release(
+                [1, 2], na.Histogram("draw", 2), na.Laplace(1.0),
+                neighbours="replace", num_records=3,
+            ),
+            na.DirichletCategorical("draw", 2),
+            **QUIET,
+        ),
+        "a column must not be called 'draw'",
+    ),
     "no release": (lambda: na.fit(3, MODEL, **QUIET), "release must be a Release, got 3"),
     "no model": (lambda: na.fit(count_release(), 3, **QUIET), "model must be a Model, got 3"),
     "another column": (

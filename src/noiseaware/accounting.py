@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr
 
@@ -91,6 +90,9 @@ def compose(*costs: Cost) -> Cost:
         raise ValueError(
             f"neighbours must be one relation to compose, got {', '.join(sorted(relations))}."
         )
+    kinds = set(map(type, costs))
+    if len(kinds) > 1 and ApproxDP not in kinds:
+        costs = tuple(map(to_zcdp, costs))
     return functools.reduce(_compose_two, costs)
 
 
@@ -104,12 +106,12 @@ def _compose_two(first: Cost, second: Cost) -> Cost:
             return ApproxDP(first.epsilon + second.epsilon, min(1.0, delta), neighbours)
         case GDP(), GDP():
             return GDP(math.hypot(first.mu, second.mu), neighbours)
-    if isinstance(first, ApproxDP) or isinstance(second, ApproxDP):
-        raise ValueError(
-            f"{type(first).__name__} does not compose with {type(second).__name__}. "
-            "Convert each to ApproxDP with to_approx_dp first."
-        )
-    return ZCDP(to_zcdp(first).rho + to_zcdp(second).rho, neighbours)
+        case ZCDP(), ZCDP():
+            return ZCDP(first.rho + second.rho, neighbours)
+    raise ValueError(
+        f"{type(first).__name__} does not compose with {type(second).__name__}. "
+        "Convert each to ApproxDP with to_approx_dp first."
+    )
 
 
 def to_zcdp(cost: Cost) -> ZCDP:
@@ -205,9 +207,16 @@ def _smallest(
     """The smallest point, rounded up, where a decreasing function is at most ``target``."""
     while decreasing(upper) > target:
         lower, upper = upper, 2 * upper
-    root = brentq(lambda point: max(decreasing(point), -1e300) - target, lower, upper, rtol=1e-14)
+    root = brentq(
+        lambda point: max(decreasing(point), -1e300) - target,
+        lower,
+        upper,
+        xtol=1e-16 * upper,
+        rtol=1e-14,
+    )
+    step = 1e-14 * upper
     while decreasing(root) > target:
-        root = np.nextafter(root, np.inf) + abs(root) * 1e-14
+        root, step = root + step, 2 * step
     return float(root)
 
 

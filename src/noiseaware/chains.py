@@ -71,7 +71,11 @@ def _start(key: PRNGKeyArray, model: Model, num_records: int, num_chains: int):
     free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
     init = functools.partial(record_augmentation.init, model=model, num_records=num_records)
     states = jax.vmap(init)(jr.split(key_states, num_chains))
-    return prior, states, interweaving.learn_shape(free)
+    # Under a vague prior some draws round to the edge of the support: infinite when unconstrained.
+    is_finite = jnp.all(jnp.isfinite(free), axis=1)
+    first = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others
+    finite = free[first[jnp.arange(len(free)) % jnp.maximum(jnp.sum(is_finite), 1)]]
+    return prior, states, interweaving.learn_shape(finite)
 
 
 @eqx.filter_jit
@@ -237,7 +241,8 @@ def _warm_up(key, chains: _Chains, shape, chunk_draws, fixed_sweeps, bar: Progre
         windows.append(np.concatenate(free, axis=1))
         num_sweeps += sweeps * windows[-1].shape[1]
         shape = _learned(np.concatenate(windows[len(windows) // 2 :]), otherwise=shape)
-        efficiency = float(np.min(bulk_ess(windows[-1]))) / windows[-1][..., 0].size
+        finite = np.clip(windows[-1], -1e300, 1e300)
+        efficiency = float(np.min(bulk_ess(finite))) / windows[-1][..., 0].size
         is_efficient = efficiency >= TARGET_EFFICIENCY
         if window + 1 >= MIN_WINDOWS and (is_efficient or fixed_sweeps):
             break

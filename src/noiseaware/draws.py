@@ -100,7 +100,7 @@ def _scalars(dataset):
     """(variable, index, label) of every scalar parameter; a symmetric one only once."""
     for name, variable in dataset.data_vars.items():
         axes = [axis for axis in variable.dims if axis not in ("chain", "draw")]
-        is_symmetric = len(axes) == 2 and axes[1] == f"other_{axes[0]}"
+        is_symmetric = axes == ["predictor", "other_predictor"]
         for index in np.ndindex(*(variable.sizes[axis] for axis in axes)):
             if is_symmetric and index[0] > index[1]:
                 continue

@@ -58,6 +58,7 @@ def fit(
         raise ValueError(f"release must be a Release, got {release!r}.")
     num_records = _agreed_count(release, num_records)
     _check_match(release.statistic, model)
+    _check_names(model)
     validate.one_of("method", method, METHODS)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
@@ -154,6 +155,15 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
             f"num_records must be the release's {release.num_records}, got {num_records}."
         )
     return num_records
+
+
+def _check_names(model: Model) -> None:
+    """Axes of the draws are named after columns, and must not meet another name there."""
+    taken = {"chain", "draw", "sum", "release", *model.supports}
+    for axes in model.labels.values():
+        for axis in axes:
+            if axis in taken:
+                raise ValueError(f"a column must not be called {axis!r}: the draws use that name.")
 
 
 def _check_match(statistic: Statistic, model: Model) -> None:

@@ -1,10 +1,10 @@
 """The curator's front door: calibrate the noise, publish the sums.
 
 ``publish`` computes ``T(x) = sum_i t(x_i)`` exactly in fixed point: each contribution is rounded
-to a grid of ``2^-24`` of its coordinate's largest size, and the whole numbers are summed. So the
-sum depends on no order of addition, and its sensitivity is that of ``t`` plus one grid step
-a coordinate, which ``calibrate`` and ``release.cost`` include. The rounding, at most ``2^-25`` of a
-record's largest contribution for each record, is not modelled by ``fit``.
+to a grid of ``2^-40`` of its coordinate's largest size, and the whole numbers are summed. So the
+sum depends on no order of addition, and its sensitivity is that of ``t`` plus one grid step and the
+rounding of the total to float64, which ``calibrate`` and ``release.cost`` include. The rounding, at
+most ``2^-41`` of a record's largest contribution for each record, is not modelled by ``fit``.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,18 @@ from jaxtyping import PRNGKeyArray
 from noiseaware import accounting, validate
 from noiseaware.mechanisms import DiscreteLaplace, Gaussian, Laplace, Mechanism
 from noiseaware.release import (
-    GRID_BITS,
+    MAX_RECORDS,
     Noise,
     Release,
     check_pair,
+    check_statistic,
+    cost_of,
     fixed_point_grid,
     published_sensitivity,
 )
 from noiseaware.schema import Neighbours, as_neighbours, as_records
 from noiseaware.statistics import Statistic
 
-MAX_RECORDS = 2 ** (53 - GRID_BITS)  # up to here the sum is exact in float64
 CHUNK_RECORDS = 2**18
 
 
@@ -42,7 +43,7 @@ def calibrate(
     mu: float | None = None,
     per_coordinate: bool = False,
 ) -> Mechanism:
-    """The least noise of this kind that keeps the stated budget.
+    """Noise of this kind that keeps the stated budget, by the statistic's stated sensitivity.
 
     The budget is ``epsilon`` for Laplace and discrete Laplace; (``epsilon``, ``delta``), ``rho``
     or ``mu`` for Gaussian. One scale serves all coordinates; with ``per_coordinate`` each scale
@@ -50,6 +51,7 @@ def calibrate(
     sums in different units.
     """
     neighbours = as_neighbours(neighbours)
+    check_statistic(statistic)
     given = {"epsilon": epsilon, "delta": delta, "rho": rho, "mu": mu}
     budget = {name: value for name, value in given.items() if value is not None}
     noise_per_sensitivity = _noise_per_sensitivity(mechanism, budget)
@@ -63,7 +65,8 @@ def calibrate(
     sensitivity = published_sensitivity(statistic, neighbours, mechanism.norm, weights)
     if sensitivity == 0:
         raise ValueError(f"{type(statistic).__name__} never changes: nothing to hide.")
-    calibrated = mechanism(weights * sensitivity * noise_per_sensitivity)
+    # A few units in the last place more, so that rounding never lets the cost exceed the budget.
+    calibrated = mechanism(weights * sensitivity * noise_per_sensitivity * (1 + 1e-15))
     check_pair(statistic, calibrated)
     return calibrated
 
@@ -100,6 +103,7 @@ def publish(
     neighbours = as_neighbours(neighbours)
     check_pair(statistic, mechanism)
     records = as_records(records, statistic.columns)
+    cost_of(statistic, mechanism, neighbours)  # an error here must come before any noise
     total = _exact_total(records, statistic)
     return Release(
         mechanism.privatize(total),
@@ -142,11 +146,16 @@ def _exact_total(records: dict[str, np.ndarray], statistic: Statistic) -> np.nda
     if num_records > MAX_RECORDS:
         raise ValueError(f"num_records must be at most {MAX_RECORDS}, got {num_records}.")
     grid = np.ones(len(statistic.labels)) if statistic.is_integer else fixed_point_grid(statistic)
-    total = np.zeros(len(grid), np.int64)
+    lower, upper = statistic.contribution_bounds()
+    total = [0] * len(grid)
     for start in range(0, num_records, CHUNK_RECORDS):
         chunk = {name: column[start : start + CHUNK_RECORDS] for name, column in records.items()}
-        total += np.rint(_contributions(chunk, statistic) / grid).astype(np.int64).sum(axis=0)
-    return total * grid
+        contributions = np.clip(_contributions(chunk, statistic), lower, upper)
+        if not np.all(np.isfinite(contributions)):
+            raise ValueError(f"contributions to {type(statistic).__name__} must be finite.")
+        whole = np.rint(contributions / grid).astype(np.int64).sum(axis=0)
+        total = [before + int(added) for before, added in zip(total, whole, strict=True)]
+    return np.array([float(count) for count in total]) * grid
 
 
 def _contributions(records: dict[str, np.ndarray], statistic: Statistic) -> np.ndarray:

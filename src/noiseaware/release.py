@@ -14,7 +14,8 @@ from noiseaware.schema import Neighbours, as_neighbours
 from noiseaware.statistics import Statistic
 from noiseaware.statistics.statistic import vector_norm
 
-GRID_BITS = 24  # contributions are rounded to 2^-24 of the largest before they are summed
+GRID_BITS = 40  # contributions are rounded to 2^-40 of the largest before they are summed
+MAX_RECORDS = 2**29
 
 
 class Noise(enum.StrEnum):
@@ -111,7 +112,10 @@ def published_sensitivity(
     statistic: Statistic, neighbours: Neighbours, norm: int, scale: np.ndarray
 ) -> float:
     """That of the statistic, plus the step by which rounding to the grid can move each sum."""
-    rounding = vector_norm(fixed_point_grid(statistic) / scale, norm)
+    step = fixed_point_grid(statistic)
+    # Two totals, each rounded to a float64 of at most MAX_RECORDS contributions.
+    conversion = step * 2.0**GRID_BITS * MAX_RECORDS * 2.0**-52
+    rounding = vector_norm((step + conversion) / scale, norm)
     return statistic.sensitivity(neighbours, norm, scale) + rounding
 
 
@@ -121,12 +125,28 @@ def fixed_point_grid(statistic: Statistic) -> np.ndarray:
     if statistic.is_integer:
         return np.zeros(len(lower))
     largest = np.maximum(np.abs(lower), np.abs(upper))
-    return 2.0 ** (np.ceil(np.log2(largest)) - GRID_BITS)
+    with np.errstate(divide="ignore"):  # a contribution that is always 0 has the step 0
+        return 2.0 ** (np.ceil(np.log2(largest)) - GRID_BITS)
+
+
+def check_statistic(statistic: Statistic) -> None:
+    if not isinstance(statistic, Statistic):
+        raise ValueError(f"statistic must be a Statistic, got {statistic!r}.")
+    repeated = {name for name in statistic.labels if statistic.labels.count(name) > 1}
+    if repeated:
+        raise ValueError(
+            f"labels of {type(statistic).__name__} must be distinct, got {min(repeated)!r} twice. "
+            "Rename a column or level."
+        )
+    lower, upper = statistic.contribution_bounds()
+    if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
+        raise ValueError(f"contributions to {type(statistic).__name__} must be finite.")
+    if not statistic.is_integer and not np.all(fixed_point_grid(statistic) > 0):
+        raise ValueError(f"bounds of {type(statistic).__name__} are too narrow for float64.")
 
 
 def check_pair(statistic: Statistic, mechanism: Mechanism) -> None:
-    if not isinstance(statistic, Statistic):
-        raise ValueError(f"statistic must be a Statistic, got {statistic!r}.")
+    check_statistic(statistic)
     if not isinstance(mechanism, Mechanism):
         raise ValueError(f"mechanism must be a Mechanism, got {mechanism!r}.")
     if mechanism.is_discrete and not statistic.is_integer:

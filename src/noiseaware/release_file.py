@@ -60,7 +60,7 @@ def read(path: str | Path) -> Release:
         return _restore(content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not valid JSON: {error}.") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as a release: {error}") from None
 
 

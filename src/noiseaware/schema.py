@@ -74,7 +74,10 @@ def as_levels(name: str, levels: int | Sequence[str | int]) -> tuple[str | int, 
     """``3`` means the levels 0, 1, 2."""
     if isinstance(levels, (int, np.integer)):
         levels = range(validate.positive_integer(f"number of levels of {name}", levels))
-    distinct = validate.distinct(f"levels of {name}", levels)
+    plain = (
+        levels if isinstance(levels, str) else [getattr(x, "item", lambda x=x: x)() for x in levels]
+    )
+    distinct = validate.distinct(f"levels of {name}", plain)
     for level in distinct:
         if isinstance(level, bool) or not isinstance(level, (str, int)):
             raise ValueError(f"levels of {name} must be strings or integers, got {level!r}.")
@@ -108,7 +111,11 @@ def as_records(data: Mapping[str, Any], columns: Mapping[str, Kind]) -> dict[str
 
 
 def _coded(name: str, values: Any, kind: Kind) -> np.ndarray:
-    raw = np.asarray(values)
+    if isinstance(values, np.ma.MaskedArray):
+        raise ValueError(f"column {name!r} must have no missing values, got a masked array.")
+    # A list keeps its values as they are: NumPy would turn [1, "a"] and NaN into strings.
+    is_list = isinstance(values, (list, tuple))
+    raw = np.asarray(values, object) if is_list else np.asarray(values)
     if raw.ndim != 1:
         raise ValueError(f"column {name!r} must be one-dimensional, got shape {raw.shape}.")
     missing = sum(_is_missing(value) for value in raw.tolist())
@@ -119,6 +126,8 @@ def _coded(name: str, values: Any, kind: Kind) -> np.ndarray:
         )
     if isinstance(kind, Category):
         return _level_index(name, raw, kind)
+    if any(isinstance(value, (str, bytes, complex)) for value in raw.tolist()):
+        raise ValueError(f"column {name!r} must be numeric.")
     array = validate.finite(f"column {name!r}", raw)
     is_valid = {
         Real: np.ones(len(array), bool),

@@ -50,6 +50,8 @@ def bounds(name: str, lower: Any, upper: Any) -> tuple[np.ndarray, np.ndarray]:
     high = scalar(f"upper bound of {name}", finite(f"upper bound of {name}", upper))
     if not low < high:
         raise ValueError(f"bounds of {name} must satisfy lower < upper, got [{low:g}, {high:g}].")
+    if high / 2 - low / 2 > np.finfo(float).max / 4:
+        raise ValueError(f"bounds of {name} must not lie so far apart, got [{low:g}, {high:g}].")
     return low, high
 
 

@@ -74,7 +74,7 @@ def largest_z(mechanism, draws):
         for function in (np.tanh, lambda e: np.tanh(np.abs(e)), lambda e: np.abs(e) < 0.5):
             expected = np.sum(mass * function((points - total) / spread))
             found = function((np.asarray(draws)[:, index] - total) / spread)
-            worst = max(worst, abs(z_score(found, expected)))
+            worst = float(np.maximum(worst, abs(z_score(found, expected))))
     return worst
 
 

@@ -216,7 +216,7 @@ def naive_bayes_posterior_means(model, statistic, mechanism, released, num_recor
     counts = np.stack([(y == i).sum(axis=1) for i in range(2)], axis=1)
     concentration = model.class_concentration
     log_weight = log_weight + log_dirichlet_multinomial(counts, concentration)
-    means["class_probabilities"] = (counts + concentration) / (num_records + concentration.sum())
+    means["c_probabilities"] = (counts + concentration) / (num_records + concentration.sum())
     for name, size in model.features:
         table = np.stack(
             [
@@ -250,10 +250,12 @@ def test_naive_bayes_reaches_full_enumeration(sampler):
         jr.key(3), sampler, model, statistic, mechanism, released,
         prior_shape(model), np.asarray(0), 3, 3_000, 100,
     )  # fmt: skip
-    worst = max(np.max(np.abs(z_score(params[name], value))) for name, value in expected.items())
+    worst = np.max(
+        [np.max(np.abs(z_score(params[name], value))) for name, value in expected.items()]
+    )
     assert worst < MAX_Z
     # The prior means are far off, so the check can fail.
-    assert abs(expected["class_probabilities"][0] - 2 / 5) > 0.05
+    assert abs(expected["c_probabilities"][0] - 2 / 5) > 0.05
 
 
 # One target, several samplers.

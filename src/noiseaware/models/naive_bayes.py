@@ -20,8 +20,6 @@ from noiseaware.models.priors import dirichlet_log_density
 from noiseaware.models.support import Simplex
 from noiseaware.schema import Category, as_levels
 
-CLASS = "class_probabilities"
-
 
 class NaiveBayes(Model):
     """A class column, and feature columns independent given the class.
@@ -62,7 +60,7 @@ class NaiveBayes(Model):
 
     @property
     def supports(self):
-        return {CLASS: Simplex()} | {_of(name): Simplex() for name, _ in self.features}
+        return {_of(name): Simplex() for name in self.columns}
 
     @property
     def labels(self):
@@ -70,7 +68,7 @@ class NaiveBayes(Model):
         of_features = {
             _of(name): classes | {name: tuple(map(str, levels))} for name, levels in self.features
         }
-        return {CLASS: classes} | of_features
+        return {_of(self.class_column): classes} | of_features
 
     def sample_prior(self, key):
         return self._sample(key, self.class_concentration, self.feature_concentrations)
@@ -80,7 +78,9 @@ class NaiveBayes(Model):
             dirichlet_log_density(params[_of(name)], self.feature_concentrations[name])
             for name, _ in self.features
         ]
-        return dirichlet_log_density(params[CLASS], self.class_concentration) + sum(of_features)
+        return dirichlet_log_density(
+            params[_of(self.class_column)], self.class_concentration
+        ) + sum(of_features)
 
     def sample_posterior(self, key, params, records):
         in_class = records[self.class_column][:, None] == np.arange(len(self.class_levels))
@@ -94,14 +94,14 @@ class NaiveBayes(Model):
     def log_record(self, params, record):
         y = record[self.class_column]
         of_features = [jnp.log(params[_of(name)][y, record[name]]) for name, _ in self.features]
-        return jnp.log(params[CLASS][y]) + sum(of_features)
+        return jnp.log(params[_of(self.class_column)][y]) + sum(of_features)
 
     def sample_noise(self, key, num_records):
         uniforms = jr.uniform(key, (1 + len(self.features), num_records))
         return dict(zip(self.columns, uniforms, strict=True))
 
     def record(self, params, noise):
-        y = cell(edges(params[CLASS]), noise[self.class_column])
+        y = cell(edges(params[_of(self.class_column)]), noise[self.class_column])
         of_features = {
             name: cell(edges(params[_of(name)])[y], noise[name]) for name, _ in self.features
         }
@@ -113,16 +113,16 @@ class NaiveBayes(Model):
             name: within_cell(edges(params[_of(name)])[y], record[name], fresh[name])
             for name, _ in self.features
         }
-        of_class = within_cell(edges(params[CLASS]), y, fresh[self.class_column])
+        of_class = within_cell(edges(params[_of(self.class_column)]), y, fresh[self.class_column])
         return {self.class_column: of_class} | of_features
 
     def _sample(self, key, class_concentration, feature_concentrations):
         keys = jr.split(key, 1 + len(self.features))
-        drawn = {CLASS: jr.dirichlet(keys[0], class_concentration)}
+        drawn = {_of(self.class_column): jr.dirichlet(keys[0], class_concentration)}
         for (name, _), key_feature in zip(self.features, keys[1:], strict=True):
             drawn[_of(name)] = jr.dirichlet(key_feature, feature_concentrations[name])
         return drawn
 
 
-def _of(feature: str) -> str:
-    return f"{feature}_probabilities"
+def _of(column: str) -> str:
+    return f"{column}_probabilities"

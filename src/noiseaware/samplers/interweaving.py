@@ -93,14 +93,21 @@ def step(
     end, num_tries = jax.lax.scan(
         lambda at, key: _slice(key, at, log_target), start, jr.split(key_moves, num_moves)
     )
-    params, _ = constrain(shape.location + shape.cholesky @ end.whitened)
+    moved, _ = constrain(shape.location + shape.cholesky @ end.whitened)
+    # Params that round to the edge of their support have no unconstrained point: no move then.
+    is_regular = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_target)
+    params, records = jax.tree.map(
+        lambda new, old: jnp.where(is_regular, new, old),
+        (moved, model.records(moved, noise)),
+        (state.params, state.records),
+    )
     info = InterweavingInfo(
         sweep_info.acceptance_rate,
         sweep_info.min_log_ratio,
-        end.log_g,
+        jnp.where(is_regular, end.log_g, sweep_info.log_density),
         jnp.mean(num_tries, dtype=float),
     )
-    return RecordAugmentationState(params, model.records(params, noise)), info
+    return RecordAugmentationState(params, records), info
 
 
 class _Slice(NamedTuple):

@@ -77,7 +77,7 @@ class RegressionMoments(Statistic):
 
     def __call__(self, record):
         unit = [
-            2 * (jnp.clip(record[name], lower, upper) - lower) / (upper - lower) - 1
+            2 * ((jnp.clip(record[name], lower, upper) - lower) / (upper - lower)) - 1
             for name, lower, upper in zip(self.columns, self.lower, self.upper)
         ]
         # Spelled out: gathering pairs by index costs as much as all the rest of a move.

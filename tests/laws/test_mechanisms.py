@@ -80,8 +80,9 @@ def largest_z(mechanism, draws):
 
 @each_mechanism
 def test_noise_is_fresh_in_every_coordinate_and_call(mechanism):
+    """The sharpest discrete noise is 0 in 98.7 % of draws: 2,000 pairs agree by chance never."""
     first, second = (
-        np.array([mechanism.privatize(TOTAL) for _ in range(50)]) - TOTAL for _ in range(2)
+        np.array([mechanism.privatize(TOTAL) for _ in range(2_000)]) - TOTAL for _ in range(2)
     )
     assert not np.array_equal(first, second)
     assert not np.array_equal(first[:, 0], first[:, 1])

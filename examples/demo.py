@@ -23,7 +23,7 @@ import noiseaware as na
 HERE = Path(__file__).parent
 RESPONSE, PREDICTORS = "sbp", ("age", "bmi", "sleep")
 UNITS = {"age": "a year of age", "bmi": "a unit of BMI", "sleep": "an hour of sleep"}
-BOUNDS = {"sbp": (80, 200), "age": (0, 100), "bmi": (10, 50), "sleep": (2, 14)}
+BOUNDS = {"sbp": (90, 180), "age": (0, 100), "bmi": (18.5, 40), "sleep": (2, 14)}
 EPSILON = 1.0
 
 

@@ -65,12 +65,14 @@ class Draw(NamedTuple):
 
 @eqx.filter_jit
 def _start(key: PRNGKeyArray, model: Model, num_records: int, num_chains: int):
-    """Draws of the prior, a state a chain, and the prior's shape as the first guess."""
+    """Draws of the prior, a state a chain from the first of them, and the prior's shape."""
     key_prior, key_states = jr.split(key)
-    prior = jax.vmap(model.sample_prior)(jr.split(key_prior, NUM_PRIOR_DRAWS))
+    num_draws = max(NUM_PRIOR_DRAWS, num_chains)
+    prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_draws))
     free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
     init = functools.partial(record_augmentation.init, model=model, num_records=num_records)
-    states = jax.vmap(init)(jr.split(key_states, num_chains))
+    first_params = jax.tree.map(lambda draws: draws[:num_chains], prior)
+    states = jax.vmap(init)(jr.split(key_states, num_chains), first_params)
     # Under a vague prior some draws round to the edge of the support: infinite when unconstrained.
     is_finite = jnp.all(jnp.isfinite(free), axis=1)
     first = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others

@@ -39,6 +39,13 @@ def total_of(statistic, records):
     return jnp.sum(jax.vmap(statistic)(records), axis=0)
 
 
+def joint_start(key, model, num_records):
+    """Params from the prior, records from the model."""
+    key_params, key_records = jr.split(key)
+    params = model.sample_prior(key_params)
+    return record_augmentation.init(key_records, params, model=model, num_records=num_records)
+
+
 @eqx.filter_jit
 def prior_shape(model):
     params = jax.vmap(model.sample_prior)(jr.split(jr.key(77), 1_000))
@@ -85,7 +92,7 @@ def from_the_joint_law(
 
     def chain(key):
         key_start, key_noise, key_steps = jr.split(key, 3)
-        start = record_augmentation.init(key_start, model=model, num_records=num_records)
+        start = joint_start(key_start, model, num_records)
         released = mechanism.simulate(key_noise, total_of(statistic, start.records))
         step = make_step(sampler, model, statistic, told, released, shape)
 
@@ -114,7 +121,7 @@ def from_afar(
 
     def chain(key):
         key_start, key_steps = jr.split(key)
-        start = record_augmentation.init(key_start, model=model, num_records=num_records)
+        start = joint_start(key_start, model, num_records)
 
         def faulty(state, key):
             key_step, key_prior, key_params = jr.split(key, 3)

@@ -122,7 +122,6 @@ class _Bracket(NamedTuple):
     key: PRNGKeyArray
     low: Float[Array, ""]
     high: Float[Array, ""]
-    angle: Float[Array, ""]
     tried: _Slice
     is_inside: Bool[Array, ""]
     num_tried: Int[Array, ""]
@@ -141,25 +140,23 @@ def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> tuple[_Slice, Int[Array
 
     level = at.log_target - log_reference(at.whitened) - jr.exponential(key_level)
 
-    def attempt(key, low, high, num_tried) -> _Bracket:
-        key, key_angle = jr.split(key)
-        angle = jr.uniform(key_angle, minval=low, maxval=high)
+    def attempt(bracket: _Bracket) -> _Bracket:
+        key, key_angle = jr.split(bracket.key)
+        angle = jr.uniform(key_angle, minval=bracket.low, maxval=bracket.high)
         whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
         tried = _Slice(whitened, *log_target(whitened))
         is_inside = tried.log_target - log_reference(whitened) > level
-        return _Bracket(key, low, high, angle, tried, is_inside, num_tried + 1)
-
-    def shrink(bracket: _Bracket) -> _Bracket:
-        low = jnp.where(bracket.angle < 0, bracket.angle, bracket.low)
-        high = jnp.where(bracket.angle < 0, bracket.high, bracket.angle)
-        return attempt(bracket.key, low, high, bracket.num_tried)
+        # A point outside becomes an end of the bracket, which keeps the current one, angle 0.
+        low = jnp.where(angle < 0, angle, bracket.low)
+        high = jnp.where(angle < 0, bracket.high, angle)
+        return _Bracket(key, low, high, tried, is_inside, bracket.num_tried + 1)
 
     def goes_on(bracket: _Bracket):
         return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
 
     high = jr.uniform(key_place, maxval=2 * jnp.pi)
-    start = attempt(key_shrink, high - 2 * jnp.pi, high, jnp.zeros((), int))
-    end = jax.lax.while_loop(goes_on, shrink, start)
+    start = _Bracket(key_shrink, high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
+    end = jax.lax.while_loop(goes_on, attempt, start)
     moved = jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
     return moved, end.num_tried
 

@@ -43,12 +43,11 @@ class RecordAugmentationInfo(NamedTuple):
     log_density: Float[Array, ""]
 
 
-def init(key: PRNGKeyArray, *, model: Model, num_records: int) -> RecordAugmentationState:
-    """Params from the prior, records from the model: starts that lie apart."""
-    key_params, key_records = jr.split(key)
-    params = model.sample_prior(key_params)
-    records = model.sample_records(key_records, params, num_records)
-    return RecordAugmentationState(params, records)
+def init(
+    key: PRNGKeyArray, params: Params, *, model: Model, num_records: int
+) -> RecordAugmentationState:
+    """Records from the model at these params."""
+    return RecordAugmentationState(params, model.sample_records(key, params, num_records))
 
 
 def step(

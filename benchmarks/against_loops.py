@@ -40,14 +40,16 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     )
     with jax.enable_x64(True):
         key = jax.random.key(0)
-        _, states, shape = chains._start(key, model, NUM_RECORDS, NUM_CHAINS)
+        _, states, shape = chains.start(key, model, NUM_RECORDS, NUM_CHAINS)
+        keys = jax.random.split(key, NUM_CHAINS)
         seconds, free = [], []
         for index in range(12):
             begin = time.perf_counter()
-            keys = jax.random.split(jax.random.fold_in(key, index), NUM_CHAINS)
+            count = num_draws // 10
+            numbers = (np.asarray(number) for number in (sweeps_per_draw, index * count, count))
             states, drawn = chains.run_chunk(
-                keys, states, shape, np.asarray(sweeps_per_draw),
-                problem=problem, kernel="record_augmentation", num_draws=num_draws // 10,
+                keys, states, shape, *numbers,
+                problem=problem, kernel="record_augmentation", capacity=count,
             )  # fmt: skip
             free.append(np.asarray(drawn.free))
             seconds.append(time.perf_counter() - begin)

@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_draws_and_another_does_not():
 def test_draws_do_not_depend_on_how_many_cores_there_are(monkeypatch):
     found = []
     for cores in (1, 2, 4):
-        monkeypatch.setattr(chains.os, "cpu_count", lambda cores=cores: cores)
+        monkeypatch.setattr(chains, "num_cores", lambda cores=cores: cores)
         draws = na.fit(count_release(), MODEL, draws=100, **QUIET)
         found.append(draws.posterior["probability"].values)
     assert np.allclose(found[0], found[1], rtol=1e-12)
@@ -126,7 +126,7 @@ def test_chains_start_apart_from_the_prior():
     import jax
 
     with jax.enable_x64(True):
-        _, states, _ = chains._start(jax.random.key(0), MODEL, 10, 50)
+        _, states, _ = chains.start(jax.random.key(0), MODEL, 10, 50)
     start = np.asarray(states.params["probability"])
     assert stats.kstest(start, stats.beta(2, 3).cdf).pvalue > 1e-4
 

@@ -1,8 +1,12 @@
 """The analyst's front door: a release and a model in, draws of the posterior out."""
 
+import hashlib
 import json
+import os
+import warnings
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
@@ -13,10 +17,15 @@ from noiseaware import validate
 from noiseaware.chains import Problem, Run, run_chains
 from noiseaware.models import Model
 from noiseaware.release import Release
-from noiseaware.running import progress_bar
+from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import accepts
 from noiseaware.statistics import Statistic
+
+
+class IncompleteWarning(UserWarning):
+    """The fit was interrupted: there are fewer draws than asked for."""
+
 
 METHODS = ("auto", "interweaving", "record_augmentation")
 
@@ -33,6 +42,7 @@ def fit(
     sweeps_per_draw: int | None = None,
     proposal: Proposal | None = None,
     keep_records: int = 0,
+    checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
 ):
     """Draw from ``p(params | release)``, exactly accounting for the noise.
@@ -48,7 +58,10 @@ def fit(
         sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
         proposal: how records are proposed, from the model if not given; see ``RandomWalk``.
         keep_records: how many imputed data sets to keep a chain: draws of ``p(records | release)``.
+        checkpoint: a file to write now and then; the same call goes on from it after a kill.
         progress: show a bar, where there is a terminal.
+
+    Ctrl-C, once draws are being kept, returns those with a warning and ``is_complete`` 0.
 
     Returns:
         ArviZ's ``InferenceData`` with the groups posterior, prior, sample_stats, observed_data and
@@ -73,6 +86,15 @@ def fit(
     problem = Problem(
         model, release.statistic, release.mechanism, release.values, proposal or from_model
     )
+    settings = _settings(problem) | {
+        "seed": seed,
+        "method": kernel,
+        "num_records": num_records,
+        "chains": chains,
+        "draws": draws,
+        "sweeps_per_draw": sweeps_per_draw,
+        "keep_records": keep_records,
+    }
     with jax.enable_x64(True), progress_bar(progress) as bar:
         run = run_chains(
             jr.key(seed),
@@ -84,6 +106,7 @@ def fit(
             sweeps_per_draw=sweeps_per_draw,
             keep_records=keep_records,
             bar=bar,
+            checkpoint=Checkpoint(checkpoint, settings),
         )
     attrs = _attrs(release, model, num_records) | {
         "method": kernel,
@@ -95,8 +118,27 @@ def fit(
         "sweeps_per_draw": run.sweeps_per_draw,
         "warm_up_seconds": run.warm_up_seconds,
         "sampling_seconds": run.sampling_seconds,
+        "is_complete": int(run.is_complete),
     }
+    if not run.is_complete:
+        made = run.draws.free.shape[1]
+        warnings.warn(
+            f"interrupted after {made} of {draws} draws a chain", IncompleteWarning, stacklevel=2
+        )
     return _container(release, model, run, attrs)
+
+
+def _settings(problem: Problem) -> dict[str, str]:
+    """What a checkpoint must agree with: versions, and all that the kernel reads."""
+    arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(problem) if not callable(leaf)]
+    digest = hashlib.sha256(eqx.tree_pformat(problem).encode())
+    for array in arrays:
+        digest.update(array.tobytes())
+    return {
+        "noiseaware": noiseaware.__version__,
+        "jax": jax.__version__,
+        "release and model": digest.hexdigest(),
+    }
 
 
 def _container(release: Release, model: Model, run: Run, attrs: dict[str, Any]):

@@ -1,16 +1,33 @@
-"""Long runs in chunks: one bar on the terminal that says what is going on."""
+"""Long runs: a bar on the terminal that says what is going on, and a file to go on from."""
 
 import contextlib
-from collections.abc import Iterator
-from typing import Protocol
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+CHECKPOINT_SECONDS = 10.0
+MAX_SHARE_OF_TIME = 0.05  # spent on writing checkpoints
+
+
+def num_cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Progress(Protocol):
     def say(self, what: str) -> None:
         """Name the present phase."""
 
-    def expect(self, total: int) -> None:
-        """Say how much work the present phase holds, and start it at nothing."""
+    def expect(self, total: int, done: int) -> None:
+        """Say how much work the present phase holds, and how much of it is done."""
 
     def advance(self, amount: int) -> None: ...
 
@@ -18,7 +35,7 @@ class Progress(Protocol):
 class _Silent:
     def say(self, what: str) -> None: ...
 
-    def expect(self, total: int) -> None: ...
+    def expect(self, total: int, done: int) -> None: ...
 
     def advance(self, amount: int) -> None: ...
 
@@ -30,8 +47,8 @@ class _Bar:
     def say(self, what: str) -> None:
         self._bar.update(self._task, description=what)
 
-    def expect(self, total: int) -> None:
-        self._bar.reset(self._task, total=total)
+    def expect(self, total: int, done: int) -> None:
+        self._bar.reset(self._task, total=total, completed=done)
 
     def advance(self, amount: int) -> None:
         self._bar.advance(self._task, amount)
@@ -43,16 +60,89 @@ def progress_bar(is_shown: bool) -> Iterator[Progress]:
     if not is_shown:
         yield _Silent()
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
+    from rich.text import Text
+
+    class Rate(progress.ProgressColumn):
+        def render(self, task):
+            return Text(f"{task.speed:.3g} draws/s" if task.speed else "")
 
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        Rate(),
+        progress.TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         yield _Bar(bar, bar.add_task("starting", total=None))
+
+
+class Checkpoint:
+    """Nested dicts of arrays and numbers in one file, replaced as a whole; none without a path.
+
+    The file also holds the settings of the run it belongs to, and is refused by any other.
+    """
+
+    def __init__(self, path: str | os.PathLike | None, settings: Mapping[str, Any]):
+        self._path = None if path is None else Path(path)
+        self._settings = {name: str(value) for name, value in settings.items()}
+        self._next_save = time.monotonic() + CHECKPOINT_SECONDS
+
+    def load(self) -> dict[str, Any] | None:
+        if self._path is None or not self._path.exists():
+            return None
+        try:
+            with np.load(self._path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                settings, paths = header["settings"], header["paths"]
+                leaves = [file[str(index)] for index in range(len(paths))]
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise ValueError(f"checkpoint {self._path} is not one of a fit: {error}.") from error
+        for name, value in self._settings.items():
+            if settings.get(name) != value:
+                raise ValueError(
+                    f"checkpoint {self._path} belongs to a fit with {name} {settings.get(name)}, "
+                    f"got {value}: give another path, or delete it."
+                )
+        return _nested(paths, leaves)
+
+    def save(self, tree: Callable[[], dict[str, Any]], *, is_last: bool = False) -> None:
+        """Write what ``tree`` returns, if the last time is long enough ago or it is the end."""
+        begin = time.monotonic()
+        if self._path is None or (begin < self._next_save and not is_last):
+            return
+        paths, leaves = _flat(tree())
+        header = json.dumps({"settings": self._settings, "paths": paths})
+        unfinished = self._path.with_name(self._path.name + ".unfinished")
+        with open(unfinished, "wb") as file:
+            arrays = {str(index): leaf for index, leaf in enumerate(leaves)}
+            np.savez(file, allow_pickle=False, header=np.asarray(header), **arrays)
+        os.replace(unfinished, self._path)
+        end = time.monotonic()
+        self._next_save = end + max(CHECKPOINT_SECONDS, (end - begin) / MAX_SHARE_OF_TIME)
+
+
+def _flat(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> tuple[list, list]:
+    paths: list[list[str]] = []
+    leaves: list[np.ndarray] = []
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            more_paths, more_leaves = _flat(value, (*above, name))
+            paths, leaves = paths + more_paths, leaves + more_leaves
+        else:
+            paths.append([*above, name])
+            leaves.append(np.asarray(value))
+    return paths, leaves
+
+
+def _nested(paths: list[list[str]], leaves: list[np.ndarray]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, leaf in zip(paths, leaves, strict=True):
+        inner = tree
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = leaf.item() if leaf.ndim == 0 else leaf
+    return tree

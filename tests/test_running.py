@@ -1,0 +1,115 @@
+"""Long runs: whatever interrupts them, the draws are those of an uninterrupted run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import noiseaware as na
+from noiseaware import chains, running
+
+MODEL = na.BetaBernoulli("x", 2.0, 3.0)
+RELEASE = na.Release([7.0], na.Count("x"), na.Laplace(1.0), neighbours="replace", num_records=10)
+# Fixed sweeps make every draw slow enough to be interrupted.
+FIT = {"seed": 5, "draws": 400, "sweeps_per_draw": 3, "keep_records": 4, "progress": False}
+
+
+def fitted(**settings):
+    return na.fit(RELEASE, MODEL, **FIT | settings)
+
+
+def assert_same_draws(found, expected):
+    for group in ("posterior", "sample_stats", "posterior_predictive", "imputed_records"):
+        assert found[group].equals(expected[group]), group
+    assert found.attrs["sweeps_per_draw"] == expected.attrs["sweeps_per_draw"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return fitted()
+
+
+def test_draws_do_not_depend_on_the_length_of_chunks(uninterrupted, monkeypatch):
+    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e-9)
+    assert_same_draws(fitted(), uninterrupted)
+
+
+SCRIPT = """
+import sys
+from noiseaware import chains, running
+from tests.test_running import fitted
+running.CHECKPOINT_SECONDS, running.MAX_SHARE_OF_TIME = 0.0, 1.0
+chains.CHUNK_SECONDS = 1e-9
+fitted(checkpoint=sys.argv[1])
+"""
+
+
+def test_a_killed_fit_goes_on_to_the_same_draws(uninterrupted, tmp_path, monkeypatch):
+    """Killed with SIGKILL at random moments, three times, then let run."""
+    path = tmp_path / "checkpoint"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["src", "."])}
+    sizes = []
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, path], env=environment)
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while process.poll() is None and (not path.exists() or path.stat().st_mtime_ns == before):
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "killed before it was done"
+        sizes.append(running.Checkpoint(path, {}).load()["warm"].shape[1])
+    assert sizes == sorted(sizes)
+    assert_same_draws(fitted(checkpoint=path), uninterrupted)
+    monkeypatch.setattr(chains._Chains, "advance", None)  # a finished run draws nothing more
+    assert_same_draws(fitted(checkpoint=path), uninterrupted)
+
+
+def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
+    advance, calls = chains._Chains.advance, []
+
+    def interrupted(self, first, *args):
+        if first >= uninterrupted.attrs["warm_up_sweeps"] // 3 + 150:
+            os.kill(os.getpid(), signal.SIGINT)
+        calls.append(first)
+        return advance(self, first, *args)
+
+    path = tmp_path / "checkpoint"
+    monkeypatch.setattr(chains, "CHUNK_DRAWS", 50)
+    monkeypatch.setattr(chains._Chains, "advance", interrupted)
+    with pytest.warns(na.IncompleteWarning, match=r"interrupted after \d+ of 400 draws a chain"):
+        found = fitted(checkpoint=path)
+    assert found.attrs["is_complete"] == 0
+    made = found.posterior.sizes["draw"]
+    assert 100 <= made < 400
+    expected = uninterrupted.posterior["probability"].values[:, :made]
+    assert np.array_equal(found.posterior["probability"].values, expected)
+    monkeypatch.setattr(chains._Chains, "advance", advance)
+    assert_same_draws(fitted(checkpoint=path), uninterrupted)
+
+
+def test_ctrl_c_before_any_draw_is_kept_is_raised(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains._Chains, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fitted()
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
+    path = tmp_path / "checkpoint"
+    fitted(checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"belongs to a fit with seed 5, got 6"):
+        fitted(checkpoint=path, seed=6)
+    with pytest.raises(ValueError, match=r"belongs to a fit with release and model"):
+        na.fit(RELEASE, na.BetaBernoulli("x", 2.0, 3.5), checkpoint=path, **FIT)
+    path.write_bytes(before[: len(before) // 2])
+    with pytest.raises(ValueError, match=r"checkpoint .* is not one of a fit"):
+        fitted(checkpoint=path)
+    assert path.read_bytes() == before[: len(before) // 2], "a refused file is left alone"

@@ -40,15 +40,15 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     )
     with jax.enable_x64(True):
         key = jax.random.key(0)
-        _, states, shape = chains.start(key, model, NUM_RECORDS, NUM_CHAINS)
+        _, states, shape, _ = chains.start(key, problem, NUM_RECORDS, NUM_CHAINS)
         keys = jax.random.split(key, NUM_CHAINS)
         seconds, free = [], []
         for index in range(12):
             begin = time.perf_counter()
             count = num_draws // 10
-            numbers = (np.asarray(number) for number in (sweeps_per_draw, index * count, count))
+            tuning = chains.Tuning(shape, np.asarray(sweeps_per_draw), np.asarray(1))
             states, drawn = chains.run_chunk(
-                keys, states, shape, *numbers,
+                keys, states, tuning, np.asarray(index * count), np.asarray(count),
                 problem=problem, kernel="record_augmentation", capacity=count,
             )  # fmt: skip
             free.append(np.asarray(drawn.free))

@@ -10,6 +10,7 @@ from scipy import stats
 
 import noiseaware as na
 from noiseaware import chains
+from noiseaware.samplers.proposals import from_model
 from tests.statistical import MAX_Z
 
 MODEL = na.BetaBernoulli("x", 2, 3)
@@ -126,7 +127,11 @@ def test_chains_start_apart_from_the_prior():
     import jax
 
     with jax.enable_x64(True):
-        _, states, _ = chains.start(jax.random.key(0), MODEL, 10, 50)
+        release = count_release()
+        problem = chains.Problem(
+            MODEL, release.statistic, release.mechanism, release.values, from_model
+        )
+        states = chains.start(jax.random.key(0), problem, 10, 50).states
     start = np.asarray(states.params["probability"])
     assert stats.kstest(start, stats.beta(2, 3).cdf).pvalue > 1e-4
 

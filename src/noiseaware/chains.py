@@ -33,6 +33,8 @@ from noiseaware.models.support import unconstrain
 from noiseaware.running import Checkpoint, Progress, num_cores
 from noiseaware.samplers import interweaving, record_augmentation
 from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.layout import Layout, split
+from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import Proposal
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.statistics import Statistic
@@ -40,9 +42,12 @@ from noiseaware.statistics import Statistic
 CHUNK_DRAWS = 500  # room for so many draws a call
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 NUM_PRIOR_DRAWS = 4000
+NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
 TARGET_EFFICIENCY = 0.5
+LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
+FIRST_STAND_INS = 64  # segments
 MAX_SWEEPS_PER_DRAW = 10_000
 
 
@@ -56,6 +61,14 @@ class Problem(eqx.Module):
     proposal: Proposal
 
 
+class Tuning(NamedTuple):
+    """What warm-up learns, then frozen."""
+
+    shape: Shape
+    sweeps_per_draw: Any
+    num_stand_ins: Any
+
+
 class Draw(NamedTuple):
     """What one kept draw records."""
 
@@ -65,12 +78,22 @@ class Draw(NamedTuple):
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
+    move_rate: Float[Array, ""]
+
+
+class Start(NamedTuple):
+    """Draws of the prior, a state a chain from the first of them, and what they say of scales."""
+
+    prior: Params
+    states: RecordAugmentationState
+    shape: Shape
+    swap_variance: Float[Array, ""]
 
 
 @eqx.filter_jit
-def start(key: PRNGKeyArray, model: Model, num_records: int, num_chains: int):
-    """Draws of the prior, a state a chain from the first of them, and the prior's shape."""
-    key_prior, key_states = jr.split(key)
+def start(key: PRNGKeyArray, problem: Problem, num_records: int, num_chains: int) -> Start:
+    model = problem.model
+    key_prior, key_states, key_swaps = jr.split(key, 3)
     num_draws = max(NUM_PRIOR_DRAWS, num_chains)
     prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_draws))
     free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
@@ -81,20 +104,42 @@ def start(key: PRNGKeyArray, model: Model, num_records: int, num_chains: int):
     is_finite = jnp.all(jnp.isfinite(free), axis=1)
     first = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others
     finite = free[first[jnp.arange(len(free)) % jnp.maximum(jnp.sum(is_finite), 1)]]
-    return prior, states, interweaving.learn_shape(finite)
+    swap_variance = _swap_variance(key_swaps, problem, prior, num_records)
+    return Start(prior, states, interweaving.learn_shape(finite), swap_variance)
+
+
+def _swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_records: int):
+    """The variance of a swap's change of T in units of the noise, summed over coordinates.
+
+    At those of some prior draws that explain the release best: records of a vague prior vary
+    more than those behind the release.
+    """
+    candidates = jax.tree.map(lambda draws: draws[:NUM_CANDIDATES], prior)
+
+    def look(key, params):
+        records = problem.model.sample_records(key, params, RECORDS_A_CANDIDATE)
+        contributions = jax.vmap(problem.statistic)(records)
+        expected = num_records * jnp.mean(contributions, axis=0)
+        variances = 2 * jnp.var(contributions, axis=0, ddof=1) / problem.mechanism.spread() ** 2
+        fit = -jnp.sum(jnp.abs(problem.released - expected) / problem.mechanism.spread())
+        return fit, jnp.sum(variances)
+
+    fits, variances = jax.vmap(look)(jr.split(key, NUM_CANDIDATES), candidates)
+    _, best = jax.lax.top_k(fits, NUM_CANDIDATES // 50)
+    return jnp.median(variances[best])
 
 
 @eqx.filter_jit
 def run_chunk(
     keys: PRNGKeyArray,
     states: RecordAugmentationState,
-    shape: Shape,
-    sweeps_per_draw: Int[np.ndarray, ""],
+    tuning: Tuning,
     first: Int[np.ndarray, ""],
     count: Int[np.ndarray, ""],
     *,
     problem: Problem,
     kernel: str,
+    layout: Layout = Layout(),
     capacity: int = CHUNK_DRAWS,
 ) -> tuple[RecordAugmentationState, Draw]:
     """Draws ``first`` to ``first + count`` of some chains, in room for ``capacity``."""
@@ -104,31 +149,34 @@ def run_chunk(
         "contribution": statistic,
         "log_density": functools.partial(problem.mechanism.log_density, problem.released),
         "proposal": problem.proposal,
+        "layout": layout,
     }
     step: Callable = functools.partial(record_augmentation.step, **bound)
     if kernel == "interweaving":
-        step = functools.partial(interweaving.step, shape=shape, **bound)
+        step = functools.partial(
+            interweaving.step, shape=tuning.shape, num_stand_ins=tuning.num_stand_ins, **bound
+        )
 
     def sweep(index, carry):
-        key, state, sum_of_rates, min_log_ratio, _ = carry
+        key, state, sums, min_log_ratio, _ = carry
         state, info = step(jr.fold_in(key, index), state)
-        min_log_ratio = jnp.minimum(min_log_ratio, info.min_log_ratio)
-        return key, state, sum_of_rates + info.acceptance_rate, min_log_ratio, info.log_density
+        sums += jnp.stack([info.acceptance_rate, getattr(info, "move_rate", jnp.zeros(()))])
+        return key, state, sums, jnp.minimum(min_log_ratio, info.min_log_ratio), info.log_density
 
     def draw(key, state):
         key_sweeps, key_records, key_noise = jr.split(key, 3)
-        carry = (key_sweeps, state, *[jnp.zeros(())] * 3)
-        _, state, sum_of_rates, min_log_ratio, log_density = jax.lax.fori_loop(
-            0, sweeps_per_draw, sweep, carry
+        carry = (key_sweeps, state, jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
+        _, state, sums, min_log_ratio, log_density = jax.lax.fori_loop(
+            0, tuning.sweeps_per_draw, sweep, carry
         )
-        num_records = len(next(iter(state.records.values())))
-        fresh = model.sample_records(key_records, state.params, num_records)
         replicated = problem.mechanism.simulate(
-            key_noise, jnp.sum(jax.vmap(statistic)(fresh), axis=0)
+            key_noise, _total_of_fresh(key_records, problem, state, layout.segment_size)
         )
         free, _ = unconstrain(model.supports, state.params)
-        rate = sum_of_rates / sweeps_per_draw
-        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density)
+        rate, move_rate = sums / tuning.sweeps_per_draw
+        return state, Draw(
+            state.params, free, replicated, rate, min_log_ratio, log_density, move_rate
+        )
 
     def chain(key, state):
         def fill(index, carry):
@@ -141,6 +189,22 @@ def run_chunk(
         return jax.lax.fori_loop(0, count, fill, (state, room))
 
     return jax.vmap(chain)(keys, states)
+
+
+def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segment_size: int):
+    """T of as many new records at the state's params."""
+    num_records, num_segments, size = split(state.records, segment_size)
+
+    def total(key, num_records):
+        fresh = problem.model.sample_records(key, state.params, num_records)
+        return jnp.sum(jax.vmap(problem.statistic)(fresh), axis=0)
+
+    rest = total(key, num_records - (num_segments - 1) * size)
+    if num_segments == 1:
+        return rest
+    return jax.lax.fori_loop(
+        1, num_segments, lambda index, sum: sum + total(jr.fold_in(key, index), size), rest
+    )
 
 
 class _Chains:
@@ -172,15 +236,15 @@ class _Chains:
             for at in range(0, self._keys.size, self._size)
         ]
 
-    def advance(self, first: int, limit: int, shape: Shape, sweeps_per_draw: int) -> Draw:
+    def advance(self, first: int, limit: int, tuning: Tuning) -> Draw:
         """At least one draw of every chain, and at most ``limit``: as many as are quick."""
-        affordable = CHUNK_SECONDS / (self._seconds_per_sweep * sweeps_per_draw)
+        affordable = CHUNK_SECONDS / (self._seconds_per_sweep * tuning.sweeps_per_draw)
         count = int(np.clip(affordable, 1, min(limit, CHUNK_DRAWS)))
 
         def advance_group(keys, states):
             with jax.enable_x64(True):  # a thread's own setting
-                numbers = (np.asarray(number) for number in (sweeps_per_draw, first, count))
-                states, drawn = self._chunk(keys, states, shape, *numbers)
+                traced = Tuning(tuning.shape, *map(np.asarray, tuning[1:]))
+                states, drawn = self._chunk(keys, states, traced, *map(np.asarray, (first, count)))
                 return states, jax.tree.map(lambda x: np.asarray(x)[:, :count], drawn)
 
         begin = time.perf_counter()
@@ -188,7 +252,8 @@ class _Chains:
         in_order = map if self._num_calls == 0 else self._pool.map
         done = list(in_order(advance_group, self._keys, self._groups))
         if self._num_calls > 0:
-            self._seconds_per_sweep = (time.perf_counter() - begin) / (count * sweeps_per_draw)
+            elapsed = time.perf_counter() - begin
+            self._seconds_per_sweep = elapsed / (count * tuning.sweeps_per_draw)
         self._num_calls += 1
         self._groups = [states for states, _ in done]  # all of them or, if interrupted, none
         return jax.tree.map(lambda *parts: np.concatenate(parts), *[drawn for _, drawn in done])
@@ -202,6 +267,7 @@ class Run(NamedTuple):
     records: dict[str, np.ndarray] | None
     warm_up_sweeps: int
     sweeps_per_draw: int
+    layout: Layout
     warm_up_seconds: float
     sampling_seconds: float
     is_complete: bool
@@ -215,12 +281,12 @@ class _Journey:
     warm-up, ``kept`` the draws since, ``snapshots`` the records at some of those.
     """
 
-    shape: Shape
-    sweeps_per_draw: int
+    tuning: Tuning
     is_warm: bool = False
     warm_up_sweeps: int = 0
     warm_up_seconds: float = 0.0
     sampling_seconds: float = 0.0
+    move_rates: list[np.ndarray] = dataclasses.field(default_factory=list)
     warm: list[np.ndarray] = dataclasses.field(default_factory=list)
     kept: list[Draw] = dataclasses.field(default_factory=list)
     snapshots: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
@@ -259,18 +325,22 @@ def run_chains(
     key_start, key_chains = jr.split(key)
     begin = time.perf_counter()
     bar.say("compiling")
-    prior, states, shape = start(key_start, problem.model, num_records, num_chains)
-    journey = _Journey(shape, sweeps_per_draw or 1)
+    prior, states, shape, swap_variance = start(key_start, problem, num_records, num_chains)
+    is_gpu = jax.default_backend() != "cpu"
+    layout = choose_layout(is_gpu, num_records, num_chains, float(swap_variance))
+    all_stand_in = -(-num_records // layout.stand_in_size)
+    first_stand_ins = min(all_stand_in, FIRST_STAND_INS)
+    journey = _Journey(Tuning(shape, sweeps_per_draw or 1, first_stand_ins))
     if (saved := checkpoint.load()) is not None:
         states, journey = _from_tree(saved)
-    chunk = functools.partial(run_chunk, problem=problem, kernel=kernel)
+    chunk = functools.partial(run_chunk, problem=problem, kernel=kernel, layout=layout)
     chains = _Chains(chunk, jr.split(key_chains, num_chains), states)
     while not journey.is_warm:
-        _warm_up(journey, chains, is_fixed=sweeps_per_draw is not None, bar=bar)
+        _warm_up(journey, chains, all_stand_in, is_fixed=sweeps_per_draw is not None, bar=bar)
         journey.warm_up_seconds += time.perf_counter() - begin
         begin = time.perf_counter()
         checkpoint.save(lambda: _as_tree(chains.states, journey))
-    bar.say(f"drawing, {journey.sweeps_per_draw} sweeps a draw")
+    bar.say(f"drawing, {journey.tuning.sweeps_per_draw} sweeps a draw")
     bar.expect(num_draws, journey.num_kept)
     try:
         while journey.num_kept < num_draws:
@@ -287,44 +357,54 @@ def run_chains(
         prior,
         journey.kept_records(),
         journey.warm_up_sweeps,
-        journey.sweeps_per_draw,
+        journey.tuning.sweeps_per_draw,
+        layout,
         journey.warm_up_seconds,
         journey.sampling_seconds,
         is_complete=journey.num_kept == num_draws,
     )
 
 
-def _warm_up(journey: _Journey, chains: _Chains, *, is_fixed: bool, bar: Progress) -> None:
+def _warm_up(
+    journey: _Journey, chains: _Chains, all_stand_in: int, *, is_fixed: bool, bar: Progress
+) -> None:
     """A few more draws and, where they fill a window, what it teaches."""
     window, done = divmod(journey.num_warm, WINDOW_DRAWS)
-    sweeps = journey.sweeps_per_draw
-    drawn = chains.advance(journey.num_warm, WINDOW_DRAWS - done, journey.shape, sweeps)
+    sweeps = journey.tuning.sweeps_per_draw
+    drawn = chains.advance(journey.num_warm, WINDOW_DRAWS - done, journey.tuning)
     count = drawn.free.shape[1]
     journey.warm.append(np.asarray(drawn.free))
+    journey.move_rates.append(np.asarray(drawn.move_rate))
     journey.warm_up_sweeps += sweeps * count
     bar.say(f"warming up, window {window + 1}, {sweeps} sweeps a draw")
     bar.advance(count)
     if done + count == WINDOW_DRAWS:
-        _close_window(journey, window + 1, is_fixed)
+        _close_window(journey, window + 1, all_stand_in, is_fixed)
 
 
-def _close_window(journey: _Journey, num_windows: int, is_fixed: bool) -> None:
-    """Learn the shape of the move, and how many sweeps make draws nearly independent."""
+def _close_window(journey: _Journey, num_windows: int, all_stand_in: int, is_fixed: bool) -> None:
+    """Learn the shape of the move, how many sweeps make draws nearly independent, and how many
+    records must stand for all.
+    """
+    shape, sweeps, num_stand_ins = journey.tuning
     warm = np.concatenate(journey.warm, axis=1)
     later_half = warm[:, num_windows // 2 * WINDOW_DRAWS :]
-    journey.shape = _learned(later_half, otherwise=journey.shape)
+    shape = _learned(later_half, otherwise=shape)
     finite = np.clip(warm[:, -WINDOW_DRAWS:], -1e300, 1e300)
     efficiency = float(np.min(bulk_ess(finite))) / finite[..., 0].size
     is_efficient = efficiency >= TARGET_EFFICIENCY
     is_last = num_windows == MAX_WINDOWS
     journey.is_warm = is_last or (num_windows >= MIN_WINDOWS and (is_efficient or is_fixed))
-    if is_fixed:
-        return
-    sweeps = journey.sweeps_per_draw
-    if not is_efficient:
-        journey.sweeps_per_draw = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
-    elif journey.is_warm:
-        journey.sweeps_per_draw = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
+    if not is_efficient and not is_fixed:
+        sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
+    elif journey.is_warm and not is_fixed:
+        sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
+    move_rate = np.mean(np.concatenate(journey.move_rates, axis=1)[:, -WINDOW_DRAWS:])
+    if move_rate < LOW_MOVE_RATE and num_windows > 1:  # the first window's anchor is the prior's
+        num_stand_ins = min(4 * num_stand_ins, all_stand_in)
+    elif move_rate > HIGH_MOVE_RATE and not journey.is_warm:
+        num_stand_ins = max(num_stand_ins // 4, 1)
+    journey.tuning = Tuning(shape, sweeps, num_stand_ins)
 
 
 def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
@@ -343,20 +423,22 @@ def _draw(
     done = journey.num_kept
     end = min([num_draws, *snapshot_at[snapshot_at > done]])
     first = journey.num_warm + done
-    drawn = chains.advance(first, end - done, journey.shape, journey.sweeps_per_draw)
+    drawn = chains.advance(first, end - done, journey.tuning)
     journey.kept.append(drawn)
     if journey.num_kept in snapshot_at:
         journey.snapshots.append(chains.states.records)
     bar.advance(drawn.free.shape[1])
 
 
-_NUMBERS = ("sweeps_per_draw", "is_warm", "warm_up_sweeps", "warm_up_seconds", "sampling_seconds")
+_NUMBERS = ("is_warm", "warm_up_sweeps", "warm_up_seconds", "sampling_seconds")
 
 
 def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, Any]:
     """Nested dicts of arrays and numbers, for a checkpoint."""
     tree: dict[str, Any] = {name: getattr(journey, name) for name in _NUMBERS}
-    tree |= {"states": states._asdict(), "shape": journey.shape._asdict()}
+    tree["states"] = states._asdict()
+    tree["tuning"] = journey.tuning._asdict() | {"shape": journey.tuning.shape._asdict()}
+    tree["move_rates"] = np.concatenate(journey.move_rates, axis=1)
     tree["warm"] = np.concatenate(journey.warm, axis=1)
     if journey.kept:
         tree["kept"] = journey.kept_draws()._asdict()
@@ -366,7 +448,9 @@ def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, An
 
 
 def _from_tree(tree: dict[str, Any]) -> tuple[RecordAugmentationState, _Journey]:
-    journey = _Journey(Shape(**tree["shape"]), **{name: tree[name] for name in _NUMBERS})
+    tuning = Tuning(**tree["tuning"] | {"shape": Shape(**tree["tuning"]["shape"])})
+    journey = _Journey(tuning, **{name: tree[name] for name in _NUMBERS})
+    journey.move_rates = [tree["move_rates"]]
     journey.warm = [tree["warm"]]
     if "kept" in tree:
         journey.kept = [Draw(**tree["kept"])]

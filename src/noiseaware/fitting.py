@@ -116,6 +116,7 @@ def fit(
         "seed": seed,
         "warm_up_sweeps": run.warm_up_sweeps,
         "sweeps_per_draw": run.sweeps_per_draw,
+        "block_size": run.layout.block_size,
         "warm_up_seconds": run.warm_up_seconds,
         "sampling_seconds": run.sampling_seconds,
         "is_complete": int(run.is_complete),

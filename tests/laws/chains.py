@@ -13,11 +13,14 @@ import jax.random as jr
 import noiseaware as na
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation
+from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.proposals import from_model
 from noiseaware.schema import Real
 from tests.laws.members import CASES
 
-SAMPLERS = ("record_augmentation", "random_walk", "interweaving")
+SAMPLERS = ("record_augmentation", "random_walk", "interweaving", "laid_out")
+# Blocks of two, in segments that overlap, and a third of the records standing for all.
+LAYOUT = Layout(block_size=2, segment_size=3, stand_in_size=3)
 CASES_OF = {
     sampler: [
         name
@@ -59,6 +62,10 @@ def make_step(sampler, model, statistic, told, released, shape):
         "contribution": statistic,
         "log_density": functools.partial(told.log_density, released),
     }
+    if sampler == "laid_out":
+        return functools.partial(
+            interweaving.step, shape=shape, layout=LAYOUT, num_stand_ins=1, num_moves=2, **bound
+        )
     if sampler == "interweaving":
         return functools.partial(interweaving.step, shape=shape, num_moves=2, **bound)
     proposal = from_model

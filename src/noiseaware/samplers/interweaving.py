@@ -15,6 +15,15 @@ The move is generalised elliptical slice sampling [NMA14] in unconstrained coord
 slice of ``p(z) g / t(w)`` on the ellipse of N(0, v I) through w, by shrinking a bracket of angles.
 It has no step size and leaves the target invariant for any ``Shape`` that is fixed beforehand; the
 shape only sets its speed.
+
+Each slice tries several points, and T at each costs a pass over the records. So where there are
+many, some stand for all: with R of the n noises and a fixed anchor theta_0,
+
+    T~(theta) = T(theta_0) + n/R sum_{i <= R} [t(phi(theta, u_i)) - t(phi(theta_0, u_i))]
+
+is a function of theta and u alone, so ``p~(theta | u, s)``, with T~ for T, is a fixed density. Like
+slices one after the other are reversible under it, so their end is a proposal, to be accepted with
+``min(1, g(s, T') g(s, T~) / g(s, T) g(s, T~'))``: two passes, and the target invariant for any R.
 """
 
 from collections.abc import Callable
@@ -29,6 +38,7 @@ from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import record_augmentation
+from noiseaware.samplers.layout import Layout, split, total_of
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.schema import Record
@@ -45,12 +55,12 @@ class Shape(NamedTuple):
 
 
 class InterweavingInfo(NamedTuple):
-    """As for record augmentation; ``num_tries`` counts the densities evaluated in a move."""
+    """As for record augmentation; ``move_rate`` is 1 where the params' move was accepted."""
 
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
-    num_tries: Float[Array, ""]
+    move_rate: Float[Array, ""]
 
 
 init = record_augmentation.init
@@ -65,10 +75,16 @@ def step(
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
     shape: Shape,
     proposal: Proposal = from_model,
-    num_moves: int = 3,
+    layout: Layout = Layout(),
+    num_moves: int | None = None,
+    num_stand_ins: Int[Array, ""] | None = None,
 ) -> tuple[RecordAugmentationState, InterweavingInfo]:
-    """One sweep over the records, then ``num_moves`` moves of params with the noises held."""
-    key_sweep, key_noise, key_moves = jr.split(key, 3)
+    """One sweep over the records, then ``num_moves`` slices of params with the noises held.
+
+    In the slices ``num_stand_ins`` segments stand for all records; if not given, all do. They make
+    slices cheap, so that more of them pay.
+    """
+    key_sweep, key_noise, key_moves, key_accept = jr.split(key, 4)
     state, sweep_info = record_augmentation.step(
         key_sweep,
         state,
@@ -76,38 +92,71 @@ def step(
         contribution=contribution,
         log_density=log_density,
         proposal=proposal,
+        layout=layout,
     )
     noise = model.noises(key_noise, state.params, state.records)
     free, constrain = unconstrain(model.supports, state.params)
 
-    def log_g(params: Params):
-        return log_density(jnp.sum(jax.vmap(contribution)(model.records(params, noise)), axis=0))
+    def place(whitened):
+        return constrain(shape.location + shape.cholesky @ whitened)
+
+    def total(params, **segment):
+        def contribution_of(noise):
+            return contribution(model.record(params, noise))
+
+        return total_of(contribution_of, noise, layout.stand_in_size, **segment)
+
+    num_records, num_segments, size = split(noise, layout.stand_in_size)
+    if num_stand_ins is None or num_segments == 1:
+        is_exact, surrogate, default_moves = True, total, 3
+    else:
+        anchor, _ = place(jnp.zeros_like(free))
+        share = jnp.minimum(num_stand_ins * size, num_records) / num_records
+        surrogate = _surrogate(total, anchor, num_stand_ins, share)
+        is_exact, default_moves = False, 5
 
     def log_target(whitened):
-        params, log_jacobian = constrain(shape.location + shape.cholesky @ whitened)
-        log_g_of_params = log_g(params)
-        return model.log_prior(params) + log_jacobian + log_g_of_params, log_g_of_params
+        params, log_jacobian = place(whitened)
+        log_g = log_density(surrogate(params))
+        return model.log_prior(params) + log_jacobian + log_g, log_g
 
     whitened = jax.scipy.linalg.solve_triangular(shape.cholesky, free - shape.location, lower=True)
     start = _Slice(whitened, *log_target(whitened))
-    end, num_tries = jax.lax.scan(
-        lambda at, key: _slice(key, at, log_target), start, jr.split(key_moves, num_moves)
+    end, _ = jax.lax.scan(
+        lambda at, key: (_slice(key, at, log_target), None),
+        start,
+        jr.split(key_moves, num_moves or default_moves),
     )
-    moved, _ = constrain(shape.location + shape.cholesky @ end.whitened)
+    moved, _ = place(end.whitened)
+    moved_records = model.records(moved, noise)
     # Params that round to the edge of their support have no unconstrained point: no move then.
-    is_regular = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_target)
+    is_moved = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_target)
+    log_g = end.log_g
+    if not is_exact:
+        log_g = log_density(total_of(contribution, moved_records, layout.segment_size))
+        log_ratio = (log_g - end.log_g) - (sweep_info.log_density - start.log_g)
+        is_moved &= -jr.exponential(key_accept) < log_ratio
     params, records = jax.tree.map(
-        lambda new, old: jnp.where(is_regular, new, old),
-        (moved, model.records(moved, noise)),
+        lambda new, old: jnp.where(is_moved, new, old),
+        (moved, moved_records),
         (state.params, state.records),
     )
     info = InterweavingInfo(
         sweep_info.acceptance_rate,
         sweep_info.min_log_ratio,
-        jnp.where(is_regular, end.log_g, sweep_info.log_density),
-        jnp.mean(num_tries, dtype=float),
+        jnp.where(is_moved, log_g, sweep_info.log_density),
+        jnp.asarray(is_moved, float),
     )
     return RecordAugmentationState(params, records), info
+
+
+def _surrogate(total: Callable, anchor: Params, num_stand_ins: Int[Array, ""], share) -> Callable:
+    """The total of all records, from the first segments and the anchor."""
+    part_at_anchor = total(anchor, end=num_stand_ins)
+    total_at_anchor = part_at_anchor + total(anchor, begin=num_stand_ins)
+    return lambda params: (
+        total_at_anchor + (total(params, end=num_stand_ins) - part_at_anchor) / share
+    )
 
 
 class _Slice(NamedTuple):
@@ -127,8 +176,8 @@ class _Bracket(NamedTuple):
     num_tried: Int[Array, ""]
 
 
-def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> tuple[_Slice, Int[Array, ""]]:
-    """One generalised elliptical slice move, and how many points it tried."""
+def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
+    """One generalised elliptical slice move."""
     key_scale, key_direction, key_level, key_place, key_shrink = jr.split(key, 5)
     size = at.whitened.size
     rate = (FREEDOM + at.whitened @ at.whitened) / 2
@@ -157,8 +206,7 @@ def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> tuple[_Slice, Int[Array
     high = jr.uniform(key_place, maxval=2 * jnp.pi)
     start = _Bracket(key_shrink, high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
     end = jax.lax.while_loop(goes_on, attempt, start)
-    moved = jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
-    return moved, end.num_tried
+    return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
 
 
 def learn_shape(free_draws: Float[Array, "n d"]) -> Shape:

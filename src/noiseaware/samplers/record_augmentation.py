@@ -4,14 +4,16 @@ Targets ``p(theta, x | s)``, proportional to ``p(theta) prod_i f(x_i | theta) g(
 with ``T(x) = sum_i t(x_i)``, by alternating
 
 1. ``theta | x``, which never sees ``s``;
-2. ``x_i | theta, x_-i, s`` for each ``i``: propose ``x* ~ q(. | x_i, theta)`` and accept with
-   ``min(1, g(s, T*) / g(s, T) x f(x*) q(x_i | x*) / f(x_i) q(x* | x_i))``; the second factor is 1
-   for ``q = f(. | theta)``: Algorithm 1. Both leave the target invariant, so does their sweep.
+2. ``x_B | theta, x_-B, s`` for each block B of ``block_size`` records: propose ``x*_i ~ q(. | x_i,
+   theta)`` for its records and accept all or none with ``min(1, g(s, T*) / g(s, T) x prod_B
+   f(x*_i) q(x_i | x*_i) / f(x_i) q(x*_i | x_i))``; the product is 1 for ``q = f(. | theta)``.
+   Blocks of one record and that q are Algorithm 1.
 
-Proposals are drawn for all records in one call, so they may depend on ``x_i`` and ``theta``,
-never on the running ``T``. The sampler sees the release only through
-``log_density(total) = log g(s, total)`` and the statistic only through
-``contribution(record) = t(record)``.
+Both leave the target invariant, so does their sweep. Proposals are drawn for a segment of records
+in one call, so they may depend on ``x_i`` and ``theta``, never on the running ``T``; only the
+recursion on ``T`` is sequential. Records that two segments share are visited twice, one more
+invariant step. The sampler sees the release only through ``log_density(total) = log g(s, total)``
+and the statistic only through ``contribution(record) = t(record)``.
 """
 
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from noiseaware.models import Model
 from noiseaware.models.model import Params
+from noiseaware.samplers.layout import Layout, put, split, take, total_of
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import Record, Records
 
@@ -34,13 +37,24 @@ class RecordAugmentationState(NamedTuple):
 
 
 class RecordAugmentationInfo(NamedTuple):
-    """``min_log_ratio`` is the smallest ``log g(s, T*) - log g(s, T)`` of a swap, at least
-    ``-epsilon`` under epsilon-DP and ``replace``; ``log_density`` is ``log g(s, T)`` at the end.
+    """``min_log_ratio`` is the smallest ``log g(s, T*) - log g(s, T)`` of a block, at least
+    ``-block_size epsilon`` under epsilon-DP and ``replace``; ``log_density`` is ``log g(s, T)`` at
+    the end.
     """
 
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
+
+
+class _Sweep(NamedTuple):
+    """Where a sweep stands."""
+
+    records: Records
+    total: Float[Array, " m"]
+    log_g: Float[Array, ""]
+    sum_of_rates: Float[Array, ""]
+    min_log_ratio: Float[Array, ""]
 
 
 def init(
@@ -58,36 +72,74 @@ def step(
     contribution: Callable[[Record], Float[Array, " m"]],
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
     proposal: Proposal = from_model,
+    layout: Layout = Layout(),
 ) -> tuple[RecordAugmentationState, RecordAugmentationInfo]:
-    """One sweep: draw ``theta`` once, then visit every record once."""
-    key_params, key_records, key_accept = jr.split(key, 3)
+    """One sweep: draw ``theta`` once, then visit every record."""
+    key_params, key_sweep = jr.split(key)
     params = model.sample_posterior(key_params, state.params, state.records)
-    proposed, log_corrections = proposal(key_records, model, params, state.records)
+    num_records, num_segments, size = split(state.records, layout.segment_size)
 
-    contributions = jax.vmap(contribution)
-    current = contributions(state.records)
-    changes = contributions(proposed) - current
+    def visit_segment(index, sweep: _Sweep) -> _Sweep:
+        key_records, key_accept = jr.split(jr.fold_in(key_sweep, index))
+        first = jnp.minimum(index * size, num_records - size)
+        current = take(sweep.records, first, size)
+        proposed, log_corrections = proposal(key_records, model, params, current)
+        changes = jax.vmap(contribution)(proposed) - jax.vmap(contribution)(current)
+        log_corrections = jnp.broadcast_to(log_corrections, (size,))
+        is_accepted, sweep = _visit_blocks(
+            key_accept,
+            sweep,
+            _block_sums(changes, layout.block_size),
+            _block_sums(log_corrections, layout.block_size),
+            log_density,
+            layout.unroll,
+        )
+        is_accepted = jnp.repeat(is_accepted, layout.block_size)[:size]
+        chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposed, current)
+        return sweep._replace(
+            records=put(sweep.records, chosen, first),
+            sum_of_rates=sweep.sum_of_rates + jnp.mean(is_accepted, dtype=float),
+        )
+
+    # The total is rebuilt from the records at every sweep: a carried sum would drift.
+    total = total_of(contribution, state.records, layout.segment_size)
+    sweep = _Sweep(state.records, total, log_density(total), jnp.zeros(()), jnp.array(jnp.inf))
+    if num_segments == 1:
+        sweep = visit_segment(0, sweep)
+    else:
+        sweep = jax.lax.fori_loop(0, num_segments, visit_segment, sweep)
+    info = RecordAugmentationInfo(
+        sweep.sum_of_rates / num_segments, sweep.min_log_ratio, sweep.log_g
+    )
+    return RecordAugmentationState(params, sweep.records), info
+
+
+def _block_sums(terms: Float[Array, "n ..."], block_size: int) -> Float[Array, "blocks ..."]:
+    """Sums of ``block_size`` terms each; the last block may be shorter."""
+    if block_size == 1:
+        return terms
+    missing = -len(terms) % block_size
+    padded = jnp.concatenate([terms, jnp.zeros((missing, *terms.shape[1:]), terms.dtype)])
+    return jnp.sum(padded.reshape(-1, block_size, *terms.shape[1:]), axis=1)
+
+
+def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unroll: int):
+    """Accept or reject one block after the other."""
     # -Exponential(1) is the log of a uniform, without its zero.
-    log_uniforms = -jr.exponential(key_accept, changes.shape[:1])
+    thresholds = -jr.exponential(key, log_corrections.shape) - log_corrections
 
     def visit(carry, swap):
-        total, log_g = carry
+        total, log_g, min_log_ratio = carry
         change, threshold = swap
         new_total = total + change
         new_log_g = log_density(new_total)
         log_ratio = new_log_g - log_g
         is_accepted = threshold < log_ratio
         total = jnp.where(is_accepted, new_total, total)
-        return (total, jnp.where(is_accepted, new_log_g, log_g)), (is_accepted, log_ratio)
+        log_g = jnp.where(is_accepted, new_log_g, log_g)
+        return (total, log_g, jnp.minimum(min_log_ratio, log_ratio)), is_accepted
 
-    # The total is rebuilt from the records at every sweep: a carried sum would drift.
-    total = jnp.sum(current, axis=0)
-    (_, log_g), (is_accepted, log_ratios) = jax.lax.scan(
-        visit, (total, log_density(total)), (changes, log_uniforms - log_corrections)
-    )
-    records = {
-        name: jnp.where(is_accepted, proposed[name], column)
-        for name, column in state.records.items()
-    }
-    info = RecordAugmentationInfo(jnp.mean(is_accepted, dtype=float), jnp.min(log_ratios), log_g)
-    return RecordAugmentationState(params, records), info
+    carry = (sweep.total, sweep.log_g, sweep.min_log_ratio)
+    carry, is_accepted = jax.lax.scan(visit, carry, (changes, thresholds), unroll=unroll)
+    total, log_g, min_log_ratio = carry
+    return is_accepted, sweep._replace(total=total, log_g=log_g, min_log_ratio=min_log_ratio)

@@ -1,0 +1,97 @@
+"""How a sweep is laid out: blocks that are accepted as one, segments that bound the memory.
+
+n records are covered by the fewest segments of one length up to a bound; the last is moved back to
+end at record n, so it repeats a few records of the one before. None of this changes the target.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy import special
+
+from noiseaware.schema import Record, Records
+
+
+class Layout(NamedTuple):
+    """Shapes, so fixed before compiling."""
+
+    block_size: int = 1  # records accepted or rejected as one
+    segment_size: int = 4096  # records proposed in one call
+    stand_in_size: int = 1024  # records in a segment of stand-ins, see interweaving
+    unroll: int = 1  # blocks visited in one turn of the compiled loop
+
+
+class _Costs(NamedTuple):
+    """Seconds a block visited, and a record proposed, measured on the JAGR22 regression."""
+
+    block: float
+    record: float
+
+
+CPU = _Costs(1e-7, 1.5e-7)
+GPU = _Costs(2.6e-6, 7e-10)
+MAX_BLOCK_SIZE = 2**16
+MIN_RECORDS_FOR_BLOCKS = 1000  # with fewer, compiling for another block size costs more
+
+
+def choose(is_gpu: bool, num_records: int, num_chains: int, swap_variance: float) -> Layout:
+    """The block size with the most accepted records a second, and segments that fit the device.
+
+    ``swap_variance`` is that of a swap's change of T, in units of the noise and summed over its
+    coordinates. A block of k is accepted with probability about ``2 Phi(-sqrt(k variance) / 2)``
+    and takes the time of one visit, shared by all chains, and of k proposals.
+    """
+    costs = GPU if is_gpu else CPU
+    sizes = 2 ** np.arange(int(np.log2(min(num_records, MAX_BLOCK_SIZE))) + 1)
+    acceptance = 2 * special.ndtr(-np.sqrt(sizes * swap_variance) / 2)
+    seconds = costs.block / (sizes * num_chains) + costs.record
+    block_size = int(sizes[np.argmax(acceptance / seconds)])
+    if is_gpu:
+        return Layout(block_size, segment_size=2**21, stand_in_size=2**17, unroll=4)
+    return Layout(block_size if num_records >= MIN_RECORDS_FOR_BLOCKS else 1)
+
+
+def split(records: Records, size: int) -> tuple[int, int, int]:
+    """(number of records, number of segments, their length, at most ``size``)."""
+    num_records = len(jax.tree.leaves(records)[0])
+    num_segments = -(-num_records // size)
+    return num_records, num_segments, -(-num_records // num_segments)
+
+
+def take(records: Records, first: Int[Array, ""] | int, size: int) -> Records:
+    return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, size), records)
+
+
+def put(records: Records, part: Records, first: Int[Array, ""] | int) -> Records:
+    return jax.tree.map(
+        lambda x, new: jax.lax.dynamic_update_slice_in_dim(x, new, first, 0), records, part
+    )
+
+
+def total_of(
+    contribution: Callable[[Record], Float[Array, " m"]],
+    records: Records,
+    size: int,
+    *,
+    begin: Any = 0,
+    end: Any = None,
+) -> Float[Array, " m"]:
+    """``sum_i contribution(record_i)`` over segments ``begin`` to ``end``, by default over all."""
+    num_records, num_segments, size = split(records, size)
+    contributions = jax.vmap(contribution)
+    if num_segments == 1:
+        return jnp.sum(contributions(records), axis=0)
+
+    def add(index, total):
+        first = jnp.minimum(index * size, num_records - size)
+        terms = contributions(take(records, first, size))
+        is_new = first + jnp.arange(size) >= index * size
+        return total + jnp.sum(jnp.where(is_new[:, None], terms, 0), axis=0)
+
+    one = jax.eval_shape(contribution, jax.tree.map(lambda x: x[0], records))
+    zero = jnp.zeros(one.shape, one.dtype)
+    return jax.lax.fori_loop(begin, num_segments if end is None else end, add, zero)

@@ -13,7 +13,7 @@ import numpy as np
 
 import noiseaware as na
 from noiseaware import chains
-from noiseaware.draws import bulk_ess
+from noiseaware.convergence import bulk_ess
 from noiseaware.samplers.proposals import from_model
 
 NUM_RECORDS, NUM_CHAINS = 100, 4

@@ -23,8 +23,11 @@ ALLOWED = {
     "models": {"validate", "schema"},
     "running": set(),
     "samplers": {"validate", "schema", "models", "running"},
+    "convergence": set(),
+    "chains": {
+        "schema", "statistics", "mechanisms", "models", "samplers", "running", "convergence",
+    },
     "draws": set(),
-    "chains": {"schema", "statistics", "mechanisms", "models", "samplers", "running", "draws"},
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
         "chains",

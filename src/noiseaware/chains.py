@@ -25,7 +25,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from noiseaware.draws import bulk_ess
+from noiseaware.convergence import bulk_ess
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
 from noiseaware.models.model import Params

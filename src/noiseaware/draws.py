@@ -23,12 +23,6 @@ def _arviz():
     return arviz
 
 
-def bulk_ess(draws: np.ndarray) -> np.ndarray:
-    """Bulk effective sample size of each column of ``[chain, draw, d]``."""
-    arviz = _arviz()
-    return np.array([arviz.ess(draws[..., j], method="bulk") for j in range(draws.shape[-1])])
-
-
 def as_inference_data(
     *,
     posterior: Mapping[str, Any],

@@ -46,7 +46,7 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
         for index in range(12):
             begin = time.perf_counter()
             count = num_draws // 10
-            tuning = chains.Tuning(shape, np.asarray(sweeps_per_draw), np.asarray(1))
+            tuning = chains.Tuning(shape, *map(np.asarray, (sweeps_per_draw, 1, True)))
             states, drawn = chains.run_chunk(
                 keys, states, tuning, np.asarray(index * count), np.asarray(count),
                 problem=problem, kernel="record_augmentation", capacity=count,

@@ -48,6 +48,7 @@ MIN_WINDOWS, MAX_WINDOWS = 4, 20
 TARGET_EFFICIENCY = 0.5
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
 FIRST_STAND_INS = 64  # segments
+MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
 MAX_SWEEPS_PER_DRAW = 10_000
 
 
@@ -67,6 +68,7 @@ class Tuning(NamedTuple):
     shape: Shape
     sweeps_per_draw: Any
     num_stand_ins: Any
+    is_moving: Any = True
 
 
 class Draw(NamedTuple):
@@ -79,6 +81,7 @@ class Draw(NamedTuple):
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
     move_rate: Float[Array, ""]
+    move_size: Float[Array, ""]
 
 
 class Start(NamedTuple):
@@ -104,11 +107,11 @@ def start(key: PRNGKeyArray, problem: Problem, num_records: int, num_chains: int
     is_finite = jnp.all(jnp.isfinite(free), axis=1)
     first = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others
     finite = free[first[jnp.arange(len(free)) % jnp.maximum(jnp.sum(is_finite), 1)]]
-    swap_variance = _swap_variance(key_swaps, problem, prior, num_records)
-    return Start(prior, states, interweaving.learn_shape(finite), swap_variance)
+    variance = swap_variance(key_swaps, problem, prior, num_records)
+    return Start(prior, states, interweaving.learn_shape(finite), variance)
 
 
-def _swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_records: int):
+def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_records: int):
     """The variance of a swap's change of T in units of the noise, summed over coordinates.
 
     At those of some prior draws that explain the release best: records of a vague prior vary
@@ -154,18 +157,23 @@ def run_chunk(
     step: Callable = functools.partial(record_augmentation.step, **bound)
     if kernel == "interweaving":
         step = functools.partial(
-            interweaving.step, shape=tuning.shape, num_stand_ins=tuning.num_stand_ins, **bound
+            interweaving.step,
+            shape=tuning.shape,
+            num_stand_ins=tuning.num_stand_ins,
+            is_moving=tuning.is_moving,
+            **bound,
         )
 
     def sweep(index, carry):
         key, state, sums, min_log_ratio, _ = carry
         state, info = step(jr.fold_in(key, index), state)
-        sums += jnp.stack([info.acceptance_rate, getattr(info, "move_rate", jnp.zeros(()))])
+        moves = [getattr(info, name, jnp.zeros(())) for name in ("move_rate", "move_size")]
+        sums += jnp.stack([info.acceptance_rate, *moves])
         return key, state, sums, jnp.minimum(min_log_ratio, info.min_log_ratio), info.log_density
 
     def draw(key, state):
         key_sweeps, key_records, key_noise = jr.split(key, 3)
-        carry = (key_sweeps, state, jnp.zeros(2), jnp.zeros(()), jnp.zeros(()))
+        carry = (key_sweeps, state, jnp.zeros(3), jnp.zeros(()), jnp.zeros(()))
         _, state, sums, min_log_ratio, log_density = jax.lax.fori_loop(
             0, tuning.sweeps_per_draw, sweep, carry
         )
@@ -173,10 +181,8 @@ def run_chunk(
             key_noise, _total_of_fresh(key_records, problem, state, layout.segment_size)
         )
         free, _ = unconstrain(model.supports, state.params)
-        rate, move_rate = sums / tuning.sweeps_per_draw
-        return state, Draw(
-            state.params, free, replicated, rate, min_log_ratio, log_density, move_rate
-        )
+        rate, *moves = sums / tuning.sweeps_per_draw
+        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, *moves)
 
     def chain(key, state):
         def fill(index, carry):
@@ -266,7 +272,7 @@ class Run(NamedTuple):
     prior: Params
     records: dict[str, np.ndarray] | None
     warm_up_sweeps: int
-    sweeps_per_draw: int
+    tuning: Tuning
     layout: Layout
     warm_up_seconds: float
     sampling_seconds: float
@@ -286,7 +292,7 @@ class _Journey:
     warm_up_sweeps: int = 0
     warm_up_seconds: float = 0.0
     sampling_seconds: float = 0.0
-    move_rates: list[np.ndarray] = dataclasses.field(default_factory=list)
+    moves: list[np.ndarray] = dataclasses.field(default_factory=list)
     warm: list[np.ndarray] = dataclasses.field(default_factory=list)
     kept: list[Draw] = dataclasses.field(default_factory=list)
     snapshots: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
@@ -325,9 +331,9 @@ def run_chains(
     key_start, key_chains = jr.split(key)
     begin = time.perf_counter()
     bar.say("compiling")
-    prior, states, shape, swap_variance = start(key_start, problem, num_records, num_chains)
+    prior, states, shape, variance = start(key_start, problem, num_records, num_chains)
     is_gpu = jax.default_backend() != "cpu"
-    layout = choose_layout(is_gpu, num_records, num_chains, float(swap_variance))
+    layout = choose_layout(is_gpu, num_records, num_chains, float(variance))
     all_stand_in = -(-num_records // layout.stand_in_size)
     first_stand_ins = min(all_stand_in, FIRST_STAND_INS)
     journey = _Journey(Tuning(shape, sweeps_per_draw or 1, first_stand_ins))
@@ -357,7 +363,7 @@ def run_chains(
         prior,
         journey.kept_records(),
         journey.warm_up_sweeps,
-        journey.tuning.sweeps_per_draw,
+        journey.tuning,
         layout,
         journey.warm_up_seconds,
         journey.sampling_seconds,
@@ -374,7 +380,7 @@ def _warm_up(
     drawn = chains.advance(journey.num_warm, WINDOW_DRAWS - done, journey.tuning)
     count = drawn.free.shape[1]
     journey.warm.append(np.asarray(drawn.free))
-    journey.move_rates.append(np.asarray(drawn.move_rate))
+    journey.moves.append(np.stack([drawn.move_rate, drawn.move_size], axis=-1))
     journey.warm_up_sweeps += sweeps * count
     bar.say(f"warming up, window {window + 1}, {sweeps} sweeps a draw")
     bar.advance(count)
@@ -383,28 +389,31 @@ def _warm_up(
 
 
 def _close_window(journey: _Journey, num_windows: int, all_stand_in: int, is_fixed: bool) -> None:
-    """Learn the shape of the move, how many sweeps make draws nearly independent, and how many
-    records must stand for all.
+    """Learn the shape of the move, how many sweeps make draws nearly independent, how many
+    records must stand for all, and whether the move does anything.
     """
-    shape, sweeps, num_stand_ins = journey.tuning
+    shape, sweeps, num_stand_ins, is_moving = journey.tuning
     warm = np.concatenate(journey.warm, axis=1)
-    later_half = warm[:, num_windows // 2 * WINDOW_DRAWS :]
-    shape = _learned(later_half, otherwise=shape)
-    finite = np.clip(warm[:, -WINDOW_DRAWS:], -1e300, 1e300)
-    efficiency = float(np.min(bulk_ess(finite))) / finite[..., 0].size
+    window = np.clip(warm[:, -WINDOW_DRAWS:], -1e300, 1e300)
+    efficiency = float(np.min(bulk_ess(window))) / window[..., 0].size
     is_efficient = efficiency >= TARGET_EFFICIENCY
+    moves = np.concatenate(journey.moves, axis=1)[:, -WINDOW_DRAWS:]
+    move_rate, move_size = np.mean(moves, axis=(0, 1))
+    # Draws that are nearly independent differ by 2 shapes squared, whatever moved them.
+    is_idle = is_moving and is_efficient and sweeps * move_size < MIN_MOVE_SIZE
     is_last = num_windows == MAX_WINDOWS
-    journey.is_warm = is_last or (num_windows >= MIN_WINDOWS and (is_efficient or is_fixed))
+    is_settled = (is_efficient and not is_idle) or is_fixed
+    journey.is_warm = is_last or (num_windows >= MIN_WINDOWS and is_settled)
     if not is_efficient and not is_fixed:
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
     elif journey.is_warm and not is_fixed:
         sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
-    move_rate = np.mean(np.concatenate(journey.move_rates, axis=1)[:, -WINDOW_DRAWS:])
     if move_rate < LOW_MOVE_RATE and num_windows > 1:  # the first window's anchor is the prior's
         num_stand_ins = min(4 * num_stand_ins, all_stand_in)
     elif move_rate > HIGH_MOVE_RATE and not journey.is_warm:
         num_stand_ins = max(num_stand_ins // 4, 1)
-    journey.tuning = Tuning(shape, sweeps, num_stand_ins)
+    shape = _learned(warm[:, warm.shape[1] // 2 :], otherwise=shape)
+    journey.tuning = Tuning(shape, sweeps, num_stand_ins, is_moving and not is_idle)
 
 
 def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
@@ -438,7 +447,7 @@ def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, An
     tree: dict[str, Any] = {name: getattr(journey, name) for name in _NUMBERS}
     tree["states"] = states._asdict()
     tree["tuning"] = journey.tuning._asdict() | {"shape": journey.tuning.shape._asdict()}
-    tree["move_rates"] = np.concatenate(journey.move_rates, axis=1)
+    tree["moves"] = np.concatenate(journey.moves, axis=1)
     tree["warm"] = np.concatenate(journey.warm, axis=1)
     if journey.kept:
         tree["kept"] = journey.kept_draws()._asdict()
@@ -450,7 +459,7 @@ def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, An
 def _from_tree(tree: dict[str, Any]) -> tuple[RecordAugmentationState, _Journey]:
     tuning = Tuning(**tree["tuning"] | {"shape": Shape(**tree["tuning"]["shape"])})
     journey = _Journey(tuning, **{name: tree[name] for name in _NUMBERS})
-    journey.move_rates = [tree["move_rates"]]
+    journey.moves = [tree["moves"]]
     journey.warm = [tree["warm"]]
     if "kept" in tree:
         journey.kept = [Draw(**tree["kept"])]

@@ -55,12 +55,15 @@ class Shape(NamedTuple):
 
 
 class InterweavingInfo(NamedTuple):
-    """As for record augmentation; ``move_rate`` is 1 where the params' move was accepted."""
+    """As for record augmentation; ``move_rate`` is 1 where the params' move was accepted, and
+    ``move_size`` its mean square, in units of the shape.
+    """
 
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
     move_rate: Float[Array, ""]
+    move_size: Float[Array, ""]
 
 
 init = record_augmentation.init
@@ -78,13 +81,14 @@ def step(
     layout: Layout = Layout(),
     num_moves: int | None = None,
     num_stand_ins: Int[Array, ""] | None = None,
+    is_moving: Bool[Array, ""] | None = None,
 ) -> tuple[RecordAugmentationState, InterweavingInfo]:
     """One sweep over the records, then ``num_moves`` slices of params with the noises held.
 
     In the slices ``num_stand_ins`` segments stand for all records; if not given, all do. They make
-    slices cheap, so that more of them pay.
+    slices cheap, so that more of them pay. ``is_moving`` false leaves the slices out.
     """
-    key_sweep, key_noise, key_moves, key_accept = jr.split(key, 4)
+    key_sweep, key_move = jr.split(key)
     state, sweep_info = record_augmentation.step(
         key_sweep,
         state,
@@ -94,6 +98,31 @@ def step(
         proposal=proposal,
         layout=layout,
     )
+
+    def move(state: RecordAugmentationState):
+        return _move(
+            key_move, state, sweep_info.log_density, model=model, contribution=contribution,
+            log_density=log_density, shape=shape, layout=layout, num_moves=num_moves,
+            num_stand_ins=num_stand_ins,
+        )  # fmt: skip
+
+    def stay(state: RecordAugmentationState):
+        return state, (sweep_info.log_density, jnp.zeros(()), jnp.zeros(()))
+
+    if is_moving is None:
+        state, moved = move(state)
+    else:
+        state, moved = jax.lax.cond(is_moving, move, stay, state)
+    info = InterweavingInfo(sweep_info.acceptance_rate, sweep_info.min_log_ratio, *moved)
+    return state, info
+
+
+def _move(
+    key, state: RecordAugmentationState, log_g, *, model: Model, contribution, log_density,
+    shape: Shape, layout: Layout, num_moves: int | None, num_stand_ins,
+):  # fmt: skip
+    """The state after the slices, with log g there, whether params moved, and how far."""
+    key_noise, key_slices, key_accept = jr.split(key, 3)
     noise = model.noises(key_noise, state.params, state.records)
     free, constrain = unconstrain(model.supports, state.params)
 
@@ -108,7 +137,7 @@ def step(
 
     num_records, num_segments, size = split(noise, layout.stand_in_size)
     if num_stand_ins is None or num_segments == 1:
-        is_exact, surrogate, default_moves = True, total, 3
+        is_exact, surrogate, default_moves = True, total, 2
     else:
         anchor, _ = place(jnp.zeros_like(free))
         share = jnp.minimum(num_stand_ins * size, num_records) / num_records
@@ -125,29 +154,28 @@ def step(
     end, _ = jax.lax.scan(
         lambda at, key: (_slice(key, at, log_target), None),
         start,
-        jr.split(key_moves, num_moves or default_moves),
+        jr.split(key_slices, num_moves or default_moves),
     )
     moved, _ = place(end.whitened)
     moved_records = model.records(moved, noise)
     # Params that round to the edge of their support have no unconstrained point: no move then.
     is_moved = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_target)
-    log_g = end.log_g
+    new_log_g = end.log_g
     if not is_exact:
-        log_g = log_density(total_of(contribution, moved_records, layout.segment_size))
-        log_ratio = (log_g - end.log_g) - (sweep_info.log_density - start.log_g)
+        new_log_g = log_density(total_of(contribution, moved_records, layout.segment_size))
+        log_ratio = (new_log_g - end.log_g) - (log_g - start.log_g)
         is_moved &= -jr.exponential(key_accept) < log_ratio
-    params, records = jax.tree.map(
+    state = jax.tree.map(
         lambda new, old: jnp.where(is_moved, new, old),
-        (moved, moved_records),
-        (state.params, state.records),
+        RecordAugmentationState(moved, moved_records),
+        state,
     )
-    info = InterweavingInfo(
-        sweep_info.acceptance_rate,
-        sweep_info.min_log_ratio,
-        jnp.where(is_moved, log_g, sweep_info.log_density),
+    distance = jnp.mean((end.whitened - whitened) ** 2)
+    return state, (
+        jnp.where(is_moved, new_log_g, log_g),
         jnp.asarray(is_moved, float),
+        jnp.where(is_moved, distance, 0.0),
     )
-    return RecordAugmentationState(params, records), info
 
 
 def _surrogate(total: Callable, anchor: Params, num_stand_ins: Int[Array, ""], share) -> Callable:

@@ -25,6 +25,11 @@ RESPONSE, PREDICTORS = "sbp", ("age", "bmi", "sleep")
 UNITS = {"age": "a year of age", "bmi": "a unit of BMI", "sleep": "an hour of sleep"}
 BOUNDS = {"sbp": (90, 180), "age": (0, 100), "bmi": (18.5, 40), "sleep": (2, 14)}
 EPSILON = 1.0
+INTRODUCTION = """
+How does blood pressure go with age, weight for height (BMI) and sleep? A health survey, NHANES,
+asked {count:,} adults. It publishes {sums} sums over them, each hidden by Laplace noise, for a
+privacy cost of epsilon = 1. In the sums every column is mapped from its bounds to [-1, 1].
+"""
 
 
 def main() -> None:
@@ -36,8 +41,9 @@ def main() -> None:
 
     records = pandas.read_csv(HERE / "data" / "nhanes_2017_2018.csv")
     release = curator(records, arguments.seed)
+    print(INTRODUCTION.format(count=release.num_records, sums=len(release.values)))
     print(release, end="\n\n")
-    print("Fitting the release (about a minute on two cores) ...", flush=True)
+    print("Fitting the release, less than a minute on two cores ...\n", flush=True)
     draws = analyst(release)
 
     slopes = draws.posterior["coefficients"].sel(coefficient=list(PREDICTORS))
@@ -77,7 +83,7 @@ def analyst(release: na.Release):
         predictor_means=na.NormalPrior(location=[45, 28, 7], scale=[20, 8, 3]),
         predictor_covariance=na.CovariancePrior(stddevs=[20, 7, 2], weight=6),
     )
-    return na.fit(release, model, seed=1, draws=250)
+    return na.fit(release, model, seed=1, draws=400)
 
 
 def moments(records: pandas.DataFrame) -> np.ndarray:
@@ -142,8 +148,8 @@ def picture(intervals: dict[str, np.ndarray], path: Path) -> None:
         truth = intervals["confidential"][index].mean()
         axis.axvline(truth, color=colours["confidential"], linewidth=1, linestyle=":")
         for row, (who, ends) in enumerate(reversed(intervals.items())):
-            axis.plot(ends[index], [row, row], color=colours[who], linewidth=5)
-            axis.plot(ends[index].mean(), row, "o", color="white", markersize=4)
+            line = {"color": colours[who], "linewidth": 6, "solid_capstyle": "butt"}
+            axis.plot(ends[index], [row, row], **line)
         axis.set_yticks(range(3), reversed(intervals) if index == 0 else [""] * 3)
         axis.set_ylim(-0.6, 2.6)
         axis.set_title(f"mm Hg for {UNITS[name]}", fontsize=10)

@@ -40,6 +40,10 @@ def test_refuses_a_mix_of_relations_and_of_kinds_without_a_delta():
         na.compose(na.ApproxDP(1.0, 1e-6, R), na.GDP(1.0, R))
     with pytest.raises(ValueError, match="at least one cost"):
         na.compose()
+    release = na.Release([1.0], na.Count("x"), na.Laplace(1.0), neighbours=R, num_records=9)
+    for call in (lambda: na.compose(release, release), lambda: na.to_approx_dp(release, 0.1)):
+        with pytest.raises(ValueError, match=r"got a Release\. Take its \.cost"):
+            call()
 
 
 def test_a_thousand_gaussians_cost_what_two_other_accountants_say():

@@ -249,8 +249,46 @@ BAD = {
     ),
     "seed": (
         lambda: na.fit(count_release(), MODEL, seed=-1),
-        "seed must be a non-negative integer, got -1",
+        "seed must be an integer from 0 to 2\\^63 - 1, got -1",
     ),
+    "seed too large": (
+        lambda: na.fit(count_release(), MODEL, seed=2**63),
+        "seed must be an integer from 0 to 2\\^63 - 1, got 9223372036854775808",
+    ),
+    "proposal": (
+        lambda: na.fit(count_release(), MODEL, proposal=1.0, **QUIET),
+        "proposal must be a Proposal such as RandomWalk, got 1.0",
+    ),
+    "checkpoint in no folder": (
+        lambda: na.fit(count_release(), MODEL, checkpoint="no/such/file", **QUIET),
+        "checkpoint must lie in a folder that exists, got no/such/file",
+    ),
+    "no draws": (
+        lambda: na.summarize(count_release()),
+        "draws must be what fit returns, got a Release",
+    ),
+    "impossible for the n that is given": (
+        lambda: na.fit(
+            count_release(900.0, 2.0, neighbours="add_remove", num_records=None),
+            MODEL,
+            num_records=90,
+            **QUIET,
+        ),
+        "values must be possible for 90 records, got x = 900, where their sum lies between 0 and "
+        "90 and the noise has the scale 2",
+    ),
+    "no intercept": (
+        lambda: na.LinearRegression(
+            "y", ("a",), coefficients=na.NormalPrior([0.0], [1.0]), noise_stddev=1.0,
+            predictor_means=0.0, predictor_covariance=[[1.0]],
+        ),
+        "location of coefficients must be one number or 2, got shape \\(1,\\)",
+    ),
+    "shapes of a prior": (
+        lambda: na.NormalPrior([1, 2], [1, 2, 3]),
+        "location and scale must be numbers or of one shape, got \\(2,\\) and \\(3,\\)",
+    ),
+    "a number as text": (lambda: na.GammaPrior("1", 1), "shape must be numeric, got '1'"),
     "method": (
         lambda: na.fit(count_release(), MODEL, method="gibbs", **QUIET),
         "method must be one of .*, got 'gibbs'",
@@ -261,7 +299,7 @@ BAD = {
     ),
     "too many records kept": (
         lambda: na.fit(count_release(), MODEL, draws=10, keep_records=11, **QUIET),
-        "keep_records must be at most draws = 10, got 11",
+        "keep_records must be an integer from 0 to draws = 10, got 11",
     ),
     "a walk on counts": (
         lambda: na.fit(count_release(), MODEL, proposal=na.RandomWalk({"x": 1.0}), **QUIET),

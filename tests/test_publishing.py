@@ -141,8 +141,12 @@ BAD_DATA = {
     "missing column": ({"a": [1.0]}, "records must have a column 'y', got the columns \\['a'\\]"),
     "NaN": ({"a": [1.0, np.nan], "y": [0.0, 0.0]}, "column 'a' must have no missing values, got 1"),
     "None": ({"a": [1.0, None], "y": [0.0, 0.0]}, "column 'a' must have no missing values, got 1"),
-    "infinite": ({"a": [1.0, np.inf], "y": [0.0, 0.0]}, "column 'a' must be finite"),
-    "text": ({"a": ["1", "b"], "y": [0.0, 0.0]}, "column 'a' must be numeric"),
+    "infinite": (
+        {"a": [1.0, np.inf], "y": [0.0, 0.0]},
+        "column 'a' must be finite, got 1 infinite of 2",
+    ),
+    "objects": ({"a": [1.0, {}], "y": [0.0, 0.0]}, "column 'a' must be numeric, got object values"),
+    "text": ({"a": ["1", "b"], "y": [0.0, 0.0]}, "column 'a' must be numeric, got '1'"),
     "lengths": (
         {"a": [1.0], "y": [0.0, 0.0]},
         "columns must have one length, got {'a': 1, 'y': 2}",
@@ -181,8 +185,29 @@ def test_publish_refuses_values_of_the_wrong_kind(statistic, column, message):
 BAD_ARGUMENTS = {
     "epsilon 0": (
         lambda: na.calibrate(na.Laplace, MOMENTS, neighbours="replace", epsilon=0),
-        "epsilon must be positive, got 0",
+        "epsilon must be positive, got 0\\.$",
     ),
+    "epsilon as text": (
+        lambda: na.calibrate(na.Laplace, MOMENTS, neighbours="replace", epsilon="1"),
+        "epsilon must be numeric, got '1'",
+    ),
+    "impossible values": (
+        lambda: na.Release(
+            [900.0], na.Count("v"), na.Laplace(2.0), neighbours="replace", num_records=90
+        ),
+        "values must be possible for 90 records, got v = 900",
+    ),
+    "a series with other labels": (
+        lambda: na.Release(
+            pandas.Series([1.0, 2.0]),
+            na.Histogram("s", ("a", "b")),
+            na.Laplace(2.0),
+            neighbours="replace",
+            num_records=80,
+        ),
+        "values must name exactly \\['s=a', 's=b'\\]",
+    ),
+    "not a release": (lambda: na.write({}, "x.json"), "release must be a Release, got a dict"),
     "epsilon missing": (
         lambda: na.calibrate(na.Laplace, MOMENTS, neighbours="replace"),
         "Laplace needs epsilon alone, got \\[\\]",
@@ -327,3 +352,13 @@ def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_series_is_read_by_its_labels():
+    series = pandas.Series({"s=c": 1.0, "s=a": 61.0, "s=b": 18.0})
+    release = na.Release(
+        series, na.Histogram("s", ("a", "b", "c")), na.Laplace(2.0),
+        neighbours="replace", num_records=80,
+    )  # fmt: skip
+    assert np.array_equal(release.values, [61.0, 18.0, 1.0])
+    assert repr(release.mechanism) == "Laplace(2.)"

@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).parent / "golden" / "release_v1.json"
 
 
 def some_release(statistic, mechanism, **options):
-    values = np.arange(len(statistic.labels)) - 1.5 + 0.5
+    values = np.round(9 * np.mean(statistic.contribution_bounds(), axis=0)) - 1
     return na.Release(
         values, statistic, mechanism, **{"neighbours": "replace", "num_records": 9} | options
     )

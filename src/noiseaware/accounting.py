@@ -85,6 +85,10 @@ def compose(*costs: Cost) -> Cost:
     """
     if not costs:
         raise ValueError("compose must be given at least one cost, got none.")
+    for cost in costs:
+        if not isinstance(cost, Cost):
+            hint = " Take its .cost." if hasattr(cost, "cost") else ""
+            raise ValueError(f"compose takes costs, got a {type(cost).__name__}.{hint}")
     relations = {cost.neighbours for cost in costs}
     if len(relations) > 1:
         raise ValueError(
@@ -127,7 +131,11 @@ def to_zcdp(cost: Cost) -> ZCDP:
 
 
 def to_approx_dp(cost: Cost, delta: float) -> ApproxDP:
-    """The smallest epsilon we can prove at this ``delta``."""
+    """An epsilon at this ``delta``: the smallest for a pure or Gaussian cost, a bound for others.
+
+    For a mix of pure and Gaussian releases there are two bounds, this of their ``compose`` and
+    ``compose(pure, to_approx_dp(gaussian, delta))``: both hold, so the smaller does.
+    """
     delta = validate.probability("delta", delta)
     match cost:
         case PureDP():
@@ -143,7 +151,8 @@ def to_approx_dp(cost: Cost, delta: float) -> ApproxDP:
                 )
             return cost
         case _:
-            raise ValueError(f"cost must be one of {Cost}, got {cost!r}.")
+            hint = " Take its .cost." if hasattr(cost, "cost") else ""
+            raise ValueError(f"to_approx_dp takes a cost, got a {type(cost).__name__}.{hint}")
     return ApproxDP(epsilon, delta, cost.neighbours)
 
 

@@ -66,6 +66,8 @@ def summarize(draws):
     """
     import pandas
 
+    if not hasattr(draws, "posterior"):
+        raise ValueError(f"draws must be what fit returns, got a {type(draws).__name__}.")
     arviz = _arviz()
     posterior, prior = draws.posterior, draws.prior
     r_hat, ess = arviz.rhat(posterior), arviz.ess(posterior, method="bulk")
@@ -112,7 +114,7 @@ def warn_if_not_converged(summary) -> None:
     worst = bad.loc[bad["ess_bulk"].idxmin()]
     warnings.warn(
         f"{len(bad)} of {len(summary)} parameters have R-hat above {MAX_R_HAT} or effective "
-        f"sample size below {MIN_ESS}. Worst: {worst.name}, R-hat {worst['r_hat']:.3f}, bulk "
+        f"sample size below {MIN_ESS}. Worst: {worst.name}, R-hat {worst['r_hat']:.4f}, bulk "
         f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. "
         "Fit again with more draws, or with more sweeps_per_draw.",
         ConvergenceWarning,

@@ -16,7 +16,7 @@ from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.chains import Problem, Run, run_chains
 from noiseaware.models import Model
-from noiseaware.release import Release
+from noiseaware.release import Release, check_possible
 from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import accepts
@@ -73,14 +73,20 @@ def fit(
     _check_match(release.statistic, model)
     _check_names(model)
     validate.one_of("method", method, METHODS)
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
+    is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not is_integer or not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}.")
+    if proposal is not None and not callable(proposal):
+        raise ValueError(f"proposal must be a Proposal such as RandomWalk, got {proposal!r}.")
     chains = validate.positive_integer("chains", chains)
     draws = validate.positive_integer("draws", draws)
     if sweeps_per_draw is not None:
         validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
-    if keep_records and not 0 < validate.positive_integer("keep_records", keep_records) <= draws:
-        raise ValueError(f"keep_records must be at most draws = {draws}, got {keep_records}.")
+    is_integer = isinstance(keep_records, (int, np.integer)) and not isinstance(keep_records, bool)
+    if not is_integer or not 0 <= keep_records <= draws:
+        raise ValueError(
+            f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
+        )
 
     kernel = "interweaving" if method == "auto" else method
     problem = Problem(
@@ -194,6 +200,8 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
             )
         return release.num_records
     num_records = validate.positive_integer("num_records", num_records)
+    if release.num_records is None:
+        check_possible(release.values, release.statistic, release.mechanism, num_records)
     if release.num_records not in (None, num_records):
         raise ValueError(
             f"num_records must be the release's {release.num_records}, got {num_records}."

@@ -16,6 +16,7 @@ from noiseaware.statistics.statistic import vector_norm
 
 GRID_BITS = 40  # contributions are rounded to 2^-40 of the largest before they are summed
 MAX_RECORDS = 2**29
+MAX_EXCESS = 50.0  # scales of noise; Laplace noise exceeds that with probability e^-50
 
 
 class Noise(enum.StrEnum):
@@ -68,6 +69,8 @@ class Release(eqx.Module):
         elif self.neighbours is Neighbours.REPLACE:
             raise ValueError("num_records must be given under 'replace', where n is public.")
         self.num_records = num_records
+        if num_records is not None:
+            check_possible(self.values, statistic, mechanism, num_records)
         validate.one_of("noise", noise, [str(kind) for kind in Noise])
         self.noise = Noise(noise)
 
@@ -92,8 +95,7 @@ class Release(eqx.Module):
         count = self.num_records if self.num_records is not None else "not public"
         return "\n".join(
             [
-                f"Release of {type(self.statistic).__name__} by {type(self.mechanism).__name__}"
-                f"({np.array2string(self.mechanism.spread(), threshold=4)})",
+                f"Release of {type(self.statistic).__name__} by {self.mechanism!r}",
                 f"  num_records: {count}, neighbours: {self.neighbours}, noise: {self.noise}",
                 f"  cost: {self.cost}",
                 *shown,
@@ -162,7 +164,26 @@ def check_pair(statistic: Statistic, mechanism: Mechanism) -> None:
         )
 
 
+def check_possible(
+    values: np.ndarray, statistic: Statistic, mechanism: Mechanism, num_records: int
+) -> None:
+    """Refuse sums that n records cannot have by more noise than was ever drawn."""
+    lower, upper = statistic.contribution_bounds()
+    excess = np.maximum(values - num_records * upper, num_records * lower - values)
+    excess = excess / mechanism.spread()
+    worst = int(np.argmax(excess))
+    if excess[worst] > MAX_EXCESS:
+        raise ValueError(
+            f"values must be possible for {num_records} records, got {statistic.labels[worst]} = "
+            f"{values[worst]:g}, where their sum lies between {num_records * lower[worst]:g} and "
+            f"{num_records * upper[worst]:g} and the noise has the scale "
+            f"{np.broadcast_to(mechanism.spread(), values.shape)[worst]:g}."
+        )
+
+
 def _in_order(values: Any, labels: tuple[str, ...]) -> np.ndarray:
+    if hasattr(values, "to_dict"):  # a pandas Series has labels of its own
+        values = values.to_dict()
     if isinstance(values, Mapping):
         unknown = [name for name in values if name not in labels]
         missing = [name for name in labels if name not in values]

@@ -48,6 +48,8 @@ FIELDS = (
 
 def write(release: Release, path: str | Path) -> None:
     """Write a release. A custom statistic or mechanism has no name in the format: an error."""
+    if not isinstance(release, Release):
+        raise ValueError(f"release must be a Release, got a {type(release).__name__}.")
     text = json.dumps(_describe(release), indent=2, allow_nan=False) + "\n"
     Path(path).write_text(text, encoding="utf-8")
 

@@ -88,6 +88,8 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike | None, settings: Mapping[str, Any]):
         self._path = None if path is None else Path(path)
+        if self._path is not None and not self._path.parent.is_dir():
+            raise ValueError(f"checkpoint must lie in a folder that exists, got {self._path}.")
         self._settings = {name: str(value) for name, value in settings.items()}
         self._next_save = time.monotonic() + CHECKPOINT_SECONDS
 
@@ -100,7 +102,9 @@ class Checkpoint:
                 settings, paths = header["settings"], header["paths"]
                 leaves = [file[str(index)] for index in range(len(paths))]
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            raise ValueError(f"checkpoint {self._path} is not one of a fit: {error}.") from error
+            raise ValueError(
+                f"checkpoint {self._path} is not one of a fit: give another path, or delete it."
+            ) from error
         for name, value in self._settings.items():
             if settings.get(name) != value:
                 raise ValueError(

@@ -126,9 +126,17 @@ def _coded(name: str, values: Any, kind: Kind) -> np.ndarray:
         )
     if isinstance(kind, Category):
         return _level_index(name, raw, kind)
-    if any(isinstance(value, (str, bytes, complex)) for value in raw.tolist()):
-        raise ValueError(f"column {name!r} must be numeric.")
-    array = validate.finite(f"column {name!r}", raw)
+    # Messages name at most one value: the others are confidential too, and not at fault.
+    other = [value for value in raw.tolist() if isinstance(value, (str, bytes, complex))]
+    if other:
+        raise ValueError(f"column {name!r} must be numeric, got {other[0]!r}.")
+    try:
+        array = raw.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"column {name!r} must be numeric, got {raw.dtype} values.") from None
+    if not np.all(np.isfinite(array)):
+        count = int(np.sum(~np.isfinite(array)))
+        raise ValueError(f"column {name!r} must be finite, got {count} infinite of {len(array)}.")
     is_valid = {
         Real: np.ones(len(array), bool),
         Whole: (array >= 0) & (array == np.floor(array)),

@@ -9,9 +9,12 @@ import numpy as np
 def finite(name: str, value: Any) -> np.ndarray:
     """``value`` as a float64 array whose entries are all finite."""
     try:
-        array = np.asarray(value, np.float64)
+        raw = np.asarray(value)
+        array = raw.astype(np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be numeric, got {value!r}.") from None
+    if raw.dtype.kind in "SUb":  # NumPy would take "1" and True for numbers
+        raise ValueError(f"{name} must be numeric, got {value!r}.")
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, got {_shown(array)}.")
     return array
@@ -78,4 +81,4 @@ def column_name(name: str, value: Any) -> str:
 
 
 def _shown(array: np.ndarray) -> str:
-    return np.array2string(array, threshold=6, precision=6)
+    return np.array2string(array, threshold=6, precision=6).removesuffix(".")

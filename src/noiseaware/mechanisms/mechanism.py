@@ -22,6 +22,9 @@ class Mechanism(eqx.Module):
     norm: ClassVar[int]
     is_discrete: ClassVar[bool]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({np.array2string(self.spread(), threshold=4)})"
+
     @abc.abstractmethod
     def spread(self) -> np.ndarray:
         """Its own parameter: one scale or standard deviation, or one per coordinate."""

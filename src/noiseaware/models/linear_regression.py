@@ -193,7 +193,7 @@ def _normal_prior(name: str, prior, size: int) -> NormalPrior:
 
 
 def _of_length(name: str, array: np.ndarray, size: int) -> np.ndarray:
-    if array.shape not in ((), (1,), (size,)):
+    if array.shape not in ((), (size,)):
         raise ValueError(f"{name} must be one number or {size}, got shape {array.shape}.")
     return np.broadcast_to(array, (size,)).copy()
 

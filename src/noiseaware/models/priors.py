@@ -23,6 +23,12 @@ class NormalPrior(eqx.Module):
     def __init__(self, location, scale):
         self.location = validate.finite("location", location)
         self.scale = validate.positive("scale", scale)
+        shapes = {array.shape for array in (self.location, self.scale) if array.ndim}
+        if len(shapes) > 1:
+            raise ValueError(
+                "location and scale must be numbers or of one shape, "
+                f"got {self.location.shape} and {self.scale.shape}."
+            )
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return self.location + self.scale * jr.normal(key, shape)

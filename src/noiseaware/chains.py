@@ -205,7 +205,7 @@ def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segme
         fresh = problem.model.sample_records(key, state.params, num_records)
         return jnp.sum(jax.vmap(problem.statistic)(fresh), axis=0)
 
-    rest = total(key, num_records - (num_segments - 1) * size)
+    rest = total(jr.fold_in(key, 0), num_records - (num_segments - 1) * size)
     if num_segments == 1:
         return rest
     return jax.lax.fori_loop(

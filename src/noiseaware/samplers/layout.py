@@ -46,13 +46,14 @@ def choose(is_gpu: bool, num_records: int, num_chains: int, swap_variance: float
     and takes the time of one visit, shared by all chains, and of k proposals.
     """
     costs = GPU if is_gpu else CPU
-    sizes = 2 ** np.arange(int(np.log2(min(num_records, MAX_BLOCK_SIZE))) + 1)
+    shape = Layout(segment_size=2**21, stand_in_size=2**17, unroll=4) if is_gpu else Layout()
+    largest = min(num_records, shape.segment_size, MAX_BLOCK_SIZE)
+    sizes = 2 ** np.arange(int(np.log2(largest)) + 1)
     acceptance = 2 * special.ndtr(-np.sqrt(sizes * swap_variance) / 2)
     seconds = costs.block / (sizes * num_chains) + costs.record
-    block_size = int(sizes[np.argmax(acceptance / seconds)])
-    if is_gpu:
-        return Layout(block_size, segment_size=2**21, stand_in_size=2**17, unroll=4)
-    return Layout(block_size if num_records >= MIN_RECORDS_FOR_BLOCKS else 1)
+    if not is_gpu and num_records < MIN_RECORDS_FOR_BLOCKS:
+        return shape
+    return shape._replace(block_size=int(sizes[np.argmax(acceptance / seconds)]))
 
 
 def split(records: Records, size: int) -> tuple[int, int, int]:

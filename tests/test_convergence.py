@@ -33,5 +33,11 @@ def test_sizes_and_r_hat_are_those_of_arviz(correlation, num_draws):
     assert convergence.bulk_ess(draws)[5] == pytest.approx(convergence.bulk_ess(draws[..., 5]))
 
 
+def test_what_is_not_a_number_has_no_size():
+    draws = autoregressive(0.5)
+    draws[0, 7, 2] = np.nan
+    assert np.array_equal(np.isnan(convergence.bulk_ess(draws)), np.arange(6) == 2)
+
+
 def test_a_constant_counts_in_full():
     assert np.array_equal(convergence.bulk_ess(np.ones((4, 50, 2))), [4 * 50] * 2)

@@ -155,6 +155,35 @@ def test_count_that_is_not_public_must_be_given():
     assert draws.attrs["num_records"] == 10
 
 
+def test_many_records_in_blocks_and_segments_give_the_enumerated_posterior():
+    """Two segments, five of stand-ins, blocks: all that a small n leaves out."""
+    num_records, scale = 5_000, 30.0
+    draws = na.fit(count_release(1_500.0, scale, num_records=num_records), MODEL, **QUIET)
+    assert draws.attrs["block_size"] > 1
+    row = na.summarize(draws).loc["probability"]
+    expected = exact_mean(1_500.0, scale, num_records=num_records)
+    assert abs(row["mean"] - expected) < MAX_Z * row["sd"] / np.sqrt(row["ess_bulk"])
+    replicated = draws.posterior_predictive["release"].values.ravel() / num_records
+    spread = np.sqrt(np.var(replicated) / row["ess_bulk"])
+    assert abs(np.mean(replicated) - expected) < MAX_Z * spread
+
+
+def test_a_vague_prior_keeps_the_move_that_it_needs():
+    """Seen from the prior the move is small; seen from the posterior it is all that mixes."""
+    release = na.Release(
+        {"x": 3e4}, na.Clamped("x", -1e4, 1e4), na.Laplace(1e3),
+        neighbours="replace", num_records=100,
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", na.ConvergenceWarning)
+        draws = na.fit(release, na.Normal("x", na.NormalPrior(0, 1e3), 1.0), **QUIET)
+    assert draws.attrs["has_params_move"] == 1
+    assert draws.attrs["sweeps_per_draw"] <= 4
+    # T is n times the mean, within the noise of the release and 10 of the records.
+    assert abs(draws.posterior["mean"].values.mean() - 300) < 5
+    assert 10 < draws.posterior["mean"].values.std() < 20  # Laplace of scale 10: sd 14
+
+
 def test_few_draws_end_in_a_warning_that_names_the_parameter():
     with pytest.warns(na.ConvergenceWarning, match=r"Worst: probability.*more draws"):
         na.fit(count_release(), MODEL, chains=2, draws=25, **QUIET)

@@ -72,11 +72,11 @@ def test_a_killed_fit_goes_on_to_the_same_draws(uninterrupted, tmp_path, monkeyp
 def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
     advance, calls = chains._Chains.advance, []
 
-    def interrupted(self, first, *args):
+    def interrupted(self, groups, first, *args):
         if first >= uninterrupted.attrs["warm_up_sweeps"] // 3 + 150:
             os.kill(os.getpid(), signal.SIGINT)
         calls.append(first)
-        return advance(self, first, *args)
+        return advance(self, groups, first, *args)
 
     path = tmp_path / "checkpoint"
     monkeypatch.setattr(chains, "CHUNK_DRAWS", 50)
@@ -112,4 +112,8 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     path.write_bytes(before[: len(before) // 2])
     with pytest.raises(ValueError, match=r"checkpoint .* is not one of a fit"):
         fitted(checkpoint=path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"checkpoint .* is not one of a fit"):
+        fitted(checkpoint=path)
+    path.write_bytes(before[: len(before) // 2])
     assert path.read_bytes() == before[: len(before) // 2], "a refused file is left alone"

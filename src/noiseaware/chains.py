@@ -15,7 +15,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -35,7 +35,7 @@ from noiseaware.samplers import interweaving, record_augmentation
 from noiseaware.samplers.interweaving import Shape
 from noiseaware.samplers.layout import Layout, split
 from noiseaware.samplers.layout import choose as choose_layout
-from noiseaware.samplers.proposals import Proposal
+from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.statistics import Statistic
 
@@ -71,6 +71,9 @@ class Tuning(NamedTuple):
     is_moving: Any = True
 
 
+Groups = tuple[RecordAugmentationState, ...]
+
+
 class Draw(NamedTuple):
     """What one kept draw records."""
 
@@ -101,14 +104,14 @@ def start(key: PRNGKeyArray, problem: Problem, num_records: int, num_chains: int
     prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_draws))
     free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
     init = functools.partial(record_augmentation.init, model=model, num_records=num_records)
-    first_params = jax.tree.map(lambda draws: draws[:num_chains], prior)
-    states = jax.vmap(init)(jr.split(key_states, num_chains), first_params)
     # Under a vague prior some draws round to the edge of the support: infinite when unconstrained.
     is_finite = jnp.all(jnp.isfinite(free), axis=1)
-    first = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others
-    finite = free[first[jnp.arange(len(free)) % jnp.maximum(jnp.sum(is_finite), 1)]]
+    order = jnp.argsort(~is_finite)  # the finite draws, then repeated in place of the others
+    order = order[jnp.arange(num_draws) % jnp.maximum(jnp.sum(is_finite), 1)]
+    first_params = jax.tree.map(lambda draws: draws[order[:num_chains]], prior)
+    states = jax.vmap(init)(jr.split(key_states, num_chains), first_params)
     variance = swap_variance(key_swaps, problem, prior, num_records)
-    return Start(prior, states, interweaving.learn_shape(finite), variance)
+    return Start(prior, states, interweaving.learn_shape(free[order]), variance)
 
 
 def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_records: int):
@@ -128,8 +131,8 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
         return fit, jnp.sum(variances)
 
     fits, variances = jax.vmap(look)(jr.split(key, NUM_CANDIDATES), candidates)
-    _, best = jax.lax.top_k(fits, NUM_CANDIDATES // 50)
-    return jnp.median(variances[best])
+    _, best = jax.lax.top_k(jnp.nan_to_num(fits, nan=-jnp.inf), NUM_CANDIDATES // 50)
+    return jnp.mean(variances[best])
 
 
 @eqx.filter_jit
@@ -214,35 +217,31 @@ def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segme
 
 
 class _Chains:
-    """The chains' states, in groups of equal size that run side by side, one thread a core.
+    """Runs groups of chains of equal size side by side, one thread a core.
 
-    What a chain draws depends on its own key alone, not on how chains are grouped.
+    What a chain draws depends on its own key; how chains are grouped only changes rounding.
     """
 
-    def __init__(self, chunk: Callable, keys: PRNGKeyArray, states: RecordAugmentationState):
+    def __init__(self, chunk: Callable, keys: PRNGKeyArray):
         self._chunk = chunk
         num_chains = len(keys)
         cores = num_cores() if jax.default_backend() == "cpu" else 1
         num_groups = max(k for k in range(1, num_chains + 1) if num_chains % k == 0 and k <= cores)
-        self._size = num_chains // num_groups
-        self._keys = keys.reshape(num_groups, self._size)
-        self.states = states
+        self._keys = keys.reshape(num_groups, num_chains // num_groups)
         self._pool = concurrent.futures.ThreadPoolExecutor(num_groups)
         self._num_calls = 0
         self._seconds_per_sweep = np.inf
 
-    @property
-    def states(self) -> RecordAugmentationState:
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *self._groups)
+    def groups_of(self, states: RecordAugmentationState) -> Groups:
+        size = self._keys.shape[1]
+        return tuple(
+            jax.tree.map(lambda x, at=at: x[at : at + size], states)
+            for at in range(0, self._keys.size, size)
+        )
 
-    @states.setter
-    def states(self, states: RecordAugmentationState) -> None:
-        self._groups = [
-            jax.tree.map(lambda x, at=at: x[at : at + self._size], states)
-            for at in range(0, self._keys.size, self._size)
-        ]
-
-    def advance(self, first: int, limit: int, tuning: Tuning) -> Draw:
+    def advance(
+        self, groups: Groups, first: int, limit: int, tuning: Tuning
+    ) -> tuple[Groups, Draw]:
         """At least one draw of every chain, and at most ``limit``: as many as are quick."""
         affordable = CHUNK_SECONDS / (self._seconds_per_sweep * tuning.sweeps_per_draw)
         count = int(np.clip(affordable, 1, min(limit, CHUNK_DRAWS)))
@@ -256,13 +255,16 @@ class _Chains:
         begin = time.perf_counter()
         # The first call compiles: one group after the other, so that only one of them does.
         in_order = map if self._num_calls == 0 else self._pool.map
-        done = list(in_order(advance_group, self._keys, self._groups))
+        done = list(in_order(advance_group, self._keys, groups))
         if self._num_calls > 0:
             elapsed = time.perf_counter() - begin
             self._seconds_per_sweep = elapsed / (count * tuning.sweeps_per_draw)
         self._num_calls += 1
-        self._groups = [states for states, _ in done]  # all of them or, if interrupted, none
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *[drawn for _, drawn in done])
+        return tuple(states for states, _ in done), _joined([drawn for _, drawn in done])
+
+
+def _joined(groups: Sequence) -> Any:
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *groups)
 
 
 class Run(NamedTuple):
@@ -279,23 +281,27 @@ class Run(NamedTuple):
     is_complete: bool
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Journey:
-    """How far a run has come: with the chains' states, all that a checkpoint must hold.
+    """How far a run has come: all that a checkpoint must hold. Each chunk makes a new one, so that
+    an interrupt finds the old or the new, never a mixture.
 
     Draws are numbered through warm-up and sampling. ``warm`` has the unconstrained draws of
-    warm-up, ``kept`` the draws since, ``snapshots`` the records at some of those.
+    warm-up, ``moves`` how often and how far params moved, ``kept`` the draws since, ``snapshots``
+    the records at some of those.
     """
 
+    groups: Groups
     tuning: Tuning
     is_warm: bool = False
+    was_idle: bool = False
     warm_up_sweeps: int = 0
     warm_up_seconds: float = 0.0
     sampling_seconds: float = 0.0
-    moves: list[np.ndarray] = dataclasses.field(default_factory=list)
-    warm: list[np.ndarray] = dataclasses.field(default_factory=list)
-    kept: list[Draw] = dataclasses.field(default_factory=list)
-    snapshots: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+    warm: tuple[np.ndarray, ...] = ()
+    moves: tuple[np.ndarray, ...] = ()
+    kept: tuple[Draw, ...] = ()
+    snapshots: tuple[dict[str, np.ndarray], ...] = ()
 
     @property
     def num_warm(self) -> int:
@@ -331,33 +337,32 @@ def run_chains(
     key_start, key_chains = jr.split(key)
     begin = time.perf_counter()
     bar.say("compiling")
-    prior, states, shape, variance = start(key_start, problem, num_records, num_chains)
+    prior, states, shape, swap_variance = start(key_start, problem, num_records, num_chains)
+    # Only of fresh records is it known how a block's acceptance falls with its size.
+    variance = float(swap_variance) if problem.proposal is from_model else np.nan
     is_gpu = jax.default_backend() != "cpu"
-    layout = choose_layout(is_gpu, num_records, num_chains, float(variance))
-    all_stand_in = -(-num_records // layout.stand_in_size)
-    first_stand_ins = min(all_stand_in, FIRST_STAND_INS)
-    journey = _Journey(Tuning(shape, sweeps_per_draw or 1, first_stand_ins))
-    if (saved := checkpoint.load()) is not None:
-        states, journey = _from_tree(saved)
+    layout = choose_layout(is_gpu, num_records, num_chains, variance)
     chunk = functools.partial(run_chunk, problem=problem, kernel=kernel, layout=layout)
-    chains = _Chains(chunk, jr.split(key_chains, num_chains), states)
+    chains = _Chains(chunk, jr.split(key_chains, num_chains))
+    all_stand_in = -(-num_records // layout.stand_in_size)
+    tuning = Tuning(shape, sweeps_per_draw or 1, min(all_stand_in, FIRST_STAND_INS))
+    seconds = time.perf_counter() - begin
+    journey = _Journey(chains.groups_of(states), tuning, warm_up_seconds=seconds)
+    if (saved := checkpoint.load()) is not None:
+        journey = _from_tree(saved, chains)
     while not journey.is_warm:
-        _warm_up(journey, chains, all_stand_in, is_fixed=sweeps_per_draw is not None, bar=bar)
-        journey.warm_up_seconds += time.perf_counter() - begin
-        begin = time.perf_counter()
-        checkpoint.save(lambda: _as_tree(chains.states, journey))
+        journey = _warm_up(journey, chains, all_stand_in, sweeps_per_draw is not None, bar)
+        checkpoint.save(functools.partial(_as_tree, journey))
     bar.say(f"drawing, {journey.tuning.sweeps_per_draw} sweeps a draw")
     bar.expect(num_draws, journey.num_kept)
     try:
         while journey.num_kept < num_draws:
-            _draw(journey, chains, num_draws, keep_records, bar=bar)
-            journey.sampling_seconds += time.perf_counter() - begin
-            begin = time.perf_counter()
-            checkpoint.save(lambda: _as_tree(chains.states, journey))
+            journey = _draw(journey, chains, num_draws, keep_records, bar)
+            checkpoint.save(functools.partial(_as_tree, journey))
     except KeyboardInterrupt:
         if not journey.kept:
             raise
-    checkpoint.save(lambda: _as_tree(chains.states, journey), is_last=True)
+    checkpoint.save(functools.partial(_as_tree, journey), is_last=True)
     return Run(
         journey.kept_draws(),
         prior,
@@ -372,23 +377,34 @@ def run_chains(
 
 
 def _warm_up(
-    journey: _Journey, chains: _Chains, all_stand_in: int, *, is_fixed: bool, bar: Progress
-) -> None:
+    journey: _Journey, chains: _Chains, all_stand_in: int, is_fixed: bool, bar: Progress
+) -> _Journey:
     """A few more draws and, where they fill a window, what it teaches."""
+    begin = time.perf_counter()
     window, done = divmod(journey.num_warm, WINDOW_DRAWS)
     sweeps = journey.tuning.sweeps_per_draw
-    drawn = chains.advance(journey.num_warm, WINDOW_DRAWS - done, journey.tuning)
+    groups, drawn = chains.advance(
+        journey.groups, journey.num_warm, WINDOW_DRAWS - done, journey.tuning
+    )
     count = drawn.free.shape[1]
-    journey.warm.append(np.asarray(drawn.free))
-    journey.moves.append(np.stack([drawn.move_rate, drawn.move_size], axis=-1))
-    journey.warm_up_sweeps += sweeps * count
     bar.say(f"warming up, window {window + 1}, {sweeps} sweeps a draw")
     bar.advance(count)
+    journey = dataclasses.replace(
+        journey,
+        groups=groups,
+        warm=(*journey.warm, np.asarray(drawn.free)),
+        moves=(*journey.moves, np.stack([drawn.move_rate, drawn.move_size], axis=-1)),
+        warm_up_sweeps=journey.warm_up_sweeps + sweeps * count,
+    )
     if done + count == WINDOW_DRAWS:
-        _close_window(journey, window + 1, all_stand_in, is_fixed)
+        journey = _close_window(journey, window + 1, all_stand_in, is_fixed)
+    elapsed = time.perf_counter() - begin
+    return dataclasses.replace(journey, warm_up_seconds=journey.warm_up_seconds + elapsed)
 
 
-def _close_window(journey: _Journey, num_windows: int, all_stand_in: int, is_fixed: bool) -> None:
+def _close_window(
+    journey: _Journey, num_windows: int, all_stand_in: int, is_fixed: bool
+) -> _Journey:
     """Learn the shape of the move, how many sweeps make draws nearly independent, how many
     records must stand for all, and whether the move does anything.
     """
@@ -399,21 +415,35 @@ def _close_window(journey: _Journey, num_windows: int, all_stand_in: int, is_fix
     is_efficient = efficiency >= TARGET_EFFICIENCY
     moves = np.concatenate(journey.moves, axis=1)[:, -WINDOW_DRAWS:]
     move_rate, move_size = np.mean(moves, axis=(0, 1))
-    # Draws that are nearly independent differ by 2 shapes squared, whatever moved them.
-    is_idle = is_moving and is_efficient and sweeps * move_size < MIN_MOVE_SIZE
     is_last = num_windows == MAX_WINDOWS
+    # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
+    # move is idle where it is a small part of that. It gets one trial without, and one more window.
+    is_idle = (
+        num_windows >= MIN_WINDOWS
+        and is_moving
+        and is_efficient
+        and sweeps * move_size < MIN_MOVE_SIZE
+        and not (journey.was_idle or is_last or is_fixed)
+    )
     is_settled = (is_efficient and not is_idle) or is_fixed
-    journey.is_warm = is_last or (num_windows >= MIN_WINDOWS and is_settled)
-    if not is_efficient and not is_fixed:
+    is_warm = is_last or (num_windows >= MIN_WINDOWS and is_settled)
+    if not is_moving and not is_efficient:
+        is_moving = True
+    elif not is_efficient and not is_fixed:
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
-    elif journey.is_warm and not is_fixed:
+    elif is_warm and not is_fixed:
         sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
-    if move_rate < LOW_MOVE_RATE and num_windows > 1:  # the first window's anchor is the prior's
+    if is_moving and move_rate < LOW_MOVE_RATE and num_windows > 1:  # at first the anchor is far
         num_stand_ins = min(4 * num_stand_ins, all_stand_in)
-    elif move_rate > HIGH_MOVE_RATE and not journey.is_warm:
+    elif move_rate > HIGH_MOVE_RATE and not is_warm:
         num_stand_ins = max(num_stand_ins // 4, 1)
     shape = _learned(warm[:, warm.shape[1] // 2 :], otherwise=shape)
-    journey.tuning = Tuning(shape, sweeps, num_stand_ins, is_moving and not is_idle)
+    return dataclasses.replace(
+        journey,
+        tuning=Tuning(shape, sweeps, num_stand_ins, is_moving and not is_idle),
+        is_warm=is_warm,
+        was_idle=journey.was_idle or is_idle,
+    )
 
 
 def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
@@ -425,27 +455,37 @@ def _learned(free_draws: np.ndarray, *, otherwise: Shape) -> Shape:
 
 
 def _draw(
-    journey: _Journey, chains: _Chains, num_draws: int, keep_records: int, *, bar: Progress
-) -> None:
+    journey: _Journey, chains: _Chains, num_draws: int, keep_records: int, bar: Progress
+) -> _Journey:
     """A few more draws, up to the next at which the records are kept too."""
+    begin = time.perf_counter()
     snapshot_at = np.linspace(num_draws, 0, keep_records, endpoint=False).astype(int)
     done = journey.num_kept
     end = min([num_draws, *snapshot_at[snapshot_at > done]])
-    first = journey.num_warm + done
-    drawn = chains.advance(first, end - done, journey.tuning)
-    journey.kept.append(drawn)
-    if journey.num_kept in snapshot_at:
-        journey.snapshots.append(chains.states.records)
-    bar.advance(drawn.free.shape[1])
+    groups, drawn = chains.advance(
+        journey.groups, journey.num_warm + done, end - done, journey.tuning
+    )
+    count = drawn.free.shape[1]
+    snapshots = journey.snapshots
+    if done + count in snapshot_at:
+        snapshots = (*snapshots, _joined([group.records for group in groups]))
+    bar.advance(count)
+    return dataclasses.replace(
+        journey,
+        groups=groups,
+        kept=(*journey.kept, drawn),
+        snapshots=snapshots,
+        sampling_seconds=journey.sampling_seconds + time.perf_counter() - begin,
+    )
 
 
-_NUMBERS = ("is_warm", "warm_up_sweeps", "warm_up_seconds", "sampling_seconds")
+_NUMBERS = ("is_warm", "was_idle", "warm_up_sweeps", "warm_up_seconds", "sampling_seconds")
 
 
-def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, Any]:
+def _as_tree(journey: _Journey) -> dict[str, Any]:
     """Nested dicts of arrays and numbers, for a checkpoint."""
     tree: dict[str, Any] = {name: getattr(journey, name) for name in _NUMBERS}
-    tree["states"] = states._asdict()
+    tree["states"] = _joined(journey.groups)._asdict()
     tree["tuning"] = journey.tuning._asdict() | {"shape": journey.tuning.shape._asdict()}
     tree["moves"] = np.concatenate(journey.moves, axis=1)
     tree["warm"] = np.concatenate(journey.warm, axis=1)
@@ -456,14 +496,18 @@ def _as_tree(states: RecordAugmentationState, journey: _Journey) -> dict[str, An
     return tree
 
 
-def _from_tree(tree: dict[str, Any]) -> tuple[RecordAugmentationState, _Journey]:
-    tuning = Tuning(**tree["tuning"] | {"shape": Shape(**tree["tuning"]["shape"])})
-    journey = _Journey(tuning, **{name: tree[name] for name in _NUMBERS})
-    journey.moves = [tree["moves"]]
-    journey.warm = [tree["warm"]]
-    if "kept" in tree:
-        journey.kept = [Draw(**tree["kept"])]
+def _from_tree(tree: dict[str, Any], chains: _Chains) -> _Journey:
     columns = tree.get("snapshots", {})
-    for index in range(next(iter(columns.values())).shape[1] if columns else 0):
-        journey.snapshots.append({name: column[:, index] for name, column in columns.items()})
-    return RecordAugmentationState(**tree["states"]), journey
+    num_snapshots = next(iter(columns.values())).shape[1] if columns else 0
+    return _Journey(
+        chains.groups_of(RecordAugmentationState(**tree["states"])),
+        Tuning(**tree["tuning"] | {"shape": Shape(**tree["tuning"]["shape"])}),
+        **{name: tree[name] for name in _NUMBERS},
+        warm=(tree["warm"],),
+        moves=(tree["moves"],),
+        kept=(Draw(**tree["kept"]),) if "kept" in tree else (),
+        snapshots=tuple(
+            {name: column[:, index] for name, column in columns.items()}
+            for index in range(num_snapshots)
+        ),
+    )

@@ -18,7 +18,7 @@ def bulk_ess(draws: np.ndarray) -> np.ndarray:
     variance = within * (num_draws - 1) / num_draws + between
     with np.errstate(invalid="ignore"):
         correlation = 1 - (within - np.mean(covariance, axis=0)) / variance
-    correlation = np.where(variance > 0, correlation, 0)  # a constant says nothing against it
+    correlation = np.where(variance == 0, 0, correlation)  # a constant says nothing against it
     correlation[0] = 1
     # Sums of neighbouring pairs are positive and fall [Geyer 1992]: cut where they do not.
     num_pairs = (num_draws - 3) // 2
@@ -29,7 +29,8 @@ def bulk_ess(draws: np.ndarray) -> np.ndarray:
     first_cut = np.sum(is_kept, axis=0)[None]
     time = time + np.maximum(np.take_along_axis(correlation, 2 * first_cut, axis=0)[0], 0)
     total = num_chains * num_draws
-    return total / np.maximum(time, 1 / np.log10(total))
+    size = total / np.maximum(time, 1 / np.log10(total))
+    return np.where(np.isnan(variance), np.nan, size)
 
 
 def r_hat(draws: np.ndarray) -> np.ndarray:

@@ -145,6 +145,7 @@ def _settings(problem: Problem) -> dict[str, str]:
     return {
         "noiseaware": noiseaware.__version__,
         "jax": jax.__version__,
+        "backend": jax.default_backend(),
         "release and model": digest.hexdigest(),
     }
 

@@ -101,7 +101,7 @@ class Checkpoint:
                 header = json.loads(str(file["header"]))
                 settings, paths = header["settings"], header["paths"]
                 leaves = [file[str(index)] for index in range(len(paths))]
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"checkpoint {self._path} is not one of a fit: give another path, or delete it."
             ) from error

@@ -71,6 +71,7 @@ def make_step(sampler, model, statistic, told, released, shape):
     proposal = from_model
     if sampler == "random_walk":
         proposal = na.RandomWalk(dict.fromkeys(model.columns, 0.8))
+        bound["layout"] = LAYOUT
     return functools.partial(record_augmentation.step, proposal=proposal, **bound)
 
 

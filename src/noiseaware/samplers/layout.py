@@ -51,7 +51,8 @@ def choose(is_gpu: bool, num_records: int, num_chains: int, swap_variance: float
     sizes = 2 ** np.arange(int(np.log2(largest)) + 1)
     acceptance = 2 * special.ndtr(-np.sqrt(sizes * swap_variance) / 2)
     seconds = costs.block / (sizes * num_chains) + costs.record
-    if not is_gpu and num_records < MIN_RECORDS_FOR_BLOCKS:
+    is_known = 0 < swap_variance < np.inf  # 0: too rare an event to have been seen
+    if not is_known or (not is_gpu and num_records < MIN_RECORDS_FOR_BLOCKS):
         return shape
     return shape._replace(block_size=int(sizes[np.argmax(acceptance / seconds)]))
 

@@ -49,18 +49,26 @@ PAIRS = [
     for case in CASES_OF[sampler]
 ]
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
-each_sampler = pytest.mark.parametrize(
-    "sampler",
-    [pytest.param(sampler, marks=pytest.mark.xdist_group(sampler)) for sampler in SAMPLERS],
-)
 
-each_general_sampler = pytest.mark.parametrize(
-    "sampler",
-    [
-        pytest.param(sampler, marks=pytest.mark.xdist_group(sampler))
-        for sampler in ("record_augmentation", "interweaving", "laid_out")
-    ],
-)
+
+def each_of(*samplers):
+    return pytest.mark.parametrize(
+        "sampler",
+        [
+            pytest.param(
+                sampler,
+                marks=[
+                    pytest.mark.xdist_group(sampler),
+                    *[pytest.mark.slow] * (sampler == "laid_out"),
+                ],
+            )
+            for sampler in samplers
+        ],
+    )
+
+
+each_sampler = each_of(*SAMPLERS)
+each_general_sampler = each_of("record_augmentation", "interweaving", "laid_out")
 
 
 def mechanism_for(statistic, kind=na.Laplace):
@@ -258,10 +266,7 @@ def log_dirichlet_multinomial(counts, concentration):
     return each.sum(axis=1) + special.gammaln(total) - special.gammaln(counts.sum(axis=1) + total)
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    ["record_augmentation", "interweaving", pytest.param("laid_out", marks=pytest.mark.slow)],
-)
+@each_general_sampler
 def test_naive_bayes_reaches_full_enumeration(sampler):
     model, statistic = CASES["naive-bayes"]
     mechanism = na.Laplace(0.8)

@@ -26,7 +26,7 @@ from tests.statistical import MAX_Z, z_score
 # So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
-LONG = ("regression", "normal-redacted", "poisson")  # half a minute each
+LONG = ("regression", "normal-redacted", "poisson", "naive-bayes")  # up to half a minute each
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
 CONTROLLED = ("normal-mean", "dirichlet-categorical")
 
@@ -51,16 +51,13 @@ PAIRS = [
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
 
 
-def each_of(*samplers):
+def each_of(*samplers, slow=("laid_out",)):
     return pytest.mark.parametrize(
         "sampler",
         [
             pytest.param(
                 sampler,
-                marks=[
-                    pytest.mark.xdist_group(sampler),
-                    *[pytest.mark.slow] * (sampler == "laid_out"),
-                ],
+                marks=[pytest.mark.xdist_group(sampler), *[pytest.mark.slow] * (sampler in slow)],
             )
             for sampler in samplers
         ],
@@ -266,7 +263,7 @@ def log_dirichlet_multinomial(counts, concentration):
     return each.sum(axis=1) + special.gammaln(total) - special.gammaln(counts.sum(axis=1) + total)
 
 
-@each_general_sampler
+@each_of("record_augmentation", "interweaving", "laid_out", slow=("interweaving", "laid_out"))
 def test_naive_bayes_reaches_full_enumeration(sampler):
     model, statistic = CASES["naive-bayes"]
     mechanism = na.Laplace(0.8)

@@ -59,25 +59,25 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     return float(np.min(bulk_ess(kept))) / num_sweeps, min(seconds[2:]) / per_chunk
 
 
-def ess_per_second(release: na.Release, model: na.Model) -> float:
+def ess_per_second(release: na.Release, model: na.Model, num_draws: int) -> float:
     """Of a default fit, compilation and warm-up excluded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", na.ConvergenceWarning)
-        draws = na.fit(release, model, seed=0, chains=NUM_CHAINS, progress=False)
+        draws = na.fit(release, model, seed=0, chains=NUM_CHAINS, draws=num_draws, progress=False)
     return na.summarize(draws)["ess_bulk"].min() / draws.attrs["sampling_seconds"]
 
 
 def compare(name: str, problem_at, loops, quick: bool) -> dict[str, float]:
     """``problem_at(epsilon, seed) -> (release, model, records for the loop)``."""
     found: dict[str, float] = {}
-    num_seeds, num_draws = (1, 500) if quick else (5, 5_000)
+    num_seeds, num_draws, num_plain_draws = (1, 100, 200) if quick else (5, 1_000, 5_000)
     for epsilon in EPSILONS:
         ratios = {loop: [] for loop in loops}
         for seed in range(num_seeds):
             release, model, records = problem_at(epsilon, seed)
             scale = float(release.mechanism.scale)
-            ours = ess_per_second(release, model)
-            plain_ess, plain_seconds = plain_chains(release, model, num_draws, 10)
+            ours = ess_per_second(release, model, num_draws)
+            plain_ess, plain_seconds = plain_chains(release, model, num_plain_draws, 10)
             for loop, sweep in loops.items():
                 loop_seconds = seconds_per_sweep(sweep, records, release.values, scale, 20)
                 ratios[loop].append((ours * loop_seconds / plain_ess, loop_seconds / plain_seconds))

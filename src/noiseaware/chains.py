@@ -1,11 +1,12 @@
 """Chains from a release: start, warm up, draw. One compiled loop serves all of it.
 
 Every chain starts from its own draw of the prior. Warm-up runs in windows of draws. After each
-window the shape of the interweaving move is learned from the later half of all windows, over
-all chains, and if the window's smallest effective size is below ``TARGET_EFFICIENCY`` of its
-draws, the number of sweeps between draws doubles. Warm-up ends at the first window that is
-efficient enough; then shape and sweeps are frozen, so that the draws kept come from one
-invariant kernel.
+window the shape of the interweaving move is learned from the later half of all draws, over all
+chains, and how many records stand for all in it from how often it is accepted. If the window's
+smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
+draws doubles. If it is not, and the moves were a small part of what made the draws differ, a
+window is tried without them; they come back if that one is inefficient. Warm-up ends at an
+efficient window; then all of this is frozen, so that the draws kept come from one invariant kernel.
 
 Draw number i of a chain takes its random numbers from the chain's key and i alone. So chunks may
 be of any length, and a run that goes on from a checkpoint gives the draws it would have given.

@@ -26,7 +26,7 @@ class Layout(NamedTuple):
 
 
 class _Costs(NamedTuple):
-    """Seconds a block visited, and a record proposed, measured on the JAGR22 regression."""
+    """Rough seconds a block visited, and a record proposed: they set the speed, not the target."""
 
     block: float
     record: float

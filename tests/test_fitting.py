@@ -163,6 +163,15 @@ def test_many_records_in_blocks_and_segments_give_the_enumerated_posterior():
     row = na.summarize(draws).loc["probability"]
     expected = exact_mean(1_500.0, scale, num_records=num_records)
     assert abs(row["mean"] - expected) < MAX_Z * row["sd"] / np.sqrt(row["ess_bulk"])
+    # The sd tells the posterior from the naive one, whose mean is nearly the same.
+    ones = np.arange(num_records + 1)
+    weight = stats.betabinom.pmf(ones, num_records, 2, 3) * stats.laplace.pdf(1_500, ones, scale)
+    means = (2 + ones) / (5 + num_records)
+    within = means * (1 - means) / (6 + num_records)
+    variance = np.average(within + (means - expected) ** 2, weights=weight)
+    error = variance * np.sqrt(5 / row["ess_bulk"])  # kurtosis of a Laplace: up to 6
+    assert abs(row["sd"] ** 2 - variance) < MAX_Z * error
+    assert within[1_500] < variance - MAX_Z * error, "the control: noise ignored"
     replicated = draws.posterior_predictive["release"].values.ravel() / num_records
     spread = np.sqrt(np.var(replicated) / row["ess_bulk"])
     assert abs(np.mean(replicated) - expected) < MAX_Z * spread

@@ -1,6 +1,6 @@
-"""Blood pressure, published with noise: what the noise does to an analyst who ignores it.
+"""Hours of sleep, published with noise: what the noise does to an analyst who ignores it.
 
-Both sides in one script. The curator holds 5,139 records of NHANES 2017-2018 and publishes the
+Both sides in one script. The curator holds 5,035 records of NHANES 2017-2018 and publishes the
 clamped moments of a regression at epsilon = 1. Two analysts see only that release: one takes
 the noisy numbers for true, the other fits them with noiseaware. ``data/CODEBOOK.md`` says where
 data and bounds come from.
@@ -21,14 +21,19 @@ import pandas
 import noiseaware as na
 
 HERE = Path(__file__).parent
-RESPONSE, PREDICTORS = "sbp", ("age", "bmi", "sleep")
-UNITS = {"age": "a year of age", "bmi": "a unit of BMI", "sleep": "an hour of sleep"}
-BOUNDS = {"sbp": (90, 180), "age": (0, 100), "bmi": (18.5, 40), "sleep": (2, 14)}
+RESPONSE, PREDICTORS = "sleep", ("age", "income", "household")
+UNITS = {
+    "age": "a year of age",
+    "income": "a poverty line of income",
+    "household": "a person in the house",
+}
+BOUNDS = {"sleep": (2, 14), "age": (0, 80), "income": (0, 5), "household": (1, 7)}
 EPSILON = 1.0
 INTRODUCTION = """
-How does blood pressure go with age, weight for height (BMI) and sleep? A health survey, NHANES,
-asked {count:,} adults. It publishes {sums} sums over them, each hidden by Laplace noise, for a
-privacy cost of epsilon = 1. In the sums every column is mapped from its bounds to [-1, 1].
+How do hours of sleep go with age, income (in poverty lines) and size of household? A health
+survey, NHANES, asked {count:,} people. It publishes {sums} sums over them, each hidden by Laplace
+noise, for a privacy cost of epsilon = 1. In the sums every column is mapped from its bounds to
+[-1, 1].
 """
 
 
@@ -74,20 +79,20 @@ def curator(records: pandas.DataFrame, seed: int | None) -> na.Release:
 
 
 def analyst(release: na.Release):
-    """Priors in the units of the data: millimetres of mercury, years, BMI, hours."""
+    """Priors in the units of the data: hours, years, poverty lines, people."""
     model = na.LinearRegression(
         RESPONSE,
         PREDICTORS,
-        coefficients=na.NormalPrior(location=[120, 0, 0, 0], scale=[50, 2, 4, 10]),
-        noise_stddev=na.StddevPrior(guess=20, weight=4),
-        predictor_means=na.NormalPrior(location=[45, 28, 7], scale=[20, 8, 3]),
-        predictor_covariance=na.CovariancePrior(stddevs=[20, 7, 2], weight=6),
+        coefficients=na.NormalPrior(location=[8, 0, 0, 0], scale=[4, 0.2, 2, 2]),
+        noise_stddev=na.StddevPrior(guess=2, weight=4),
+        predictor_means=na.NormalPrior(location=[45, 2.5, 3], scale=[20, 2, 2]),
+        predictor_covariance=na.CovariancePrior(stddevs=[20, 2, 2], weight=6),
     )
     return na.fit(release, model, seed=1, draws=400)
 
 
 def moments(records: pandas.DataFrame) -> np.ndarray:
-    """The same sums, without noise and without clamping: what the curator alone could use."""
+    """The same sums, without noise: what the curator alone could use."""
     unit = [
         2 * (records[name] - BOUNDS[name][0]) / (BOUNDS[name][1] - BOUNDS[name][0]) - 1
         for name in (*PREDICTORS, RESPONSE)
@@ -125,7 +130,7 @@ def naive_coverage(records: pandas.DataFrame, noise: na.Laplace) -> np.ndarray:
 def table(intervals: dict[str, np.ndarray]) -> str:
     truth = intervals["confidential"].mean(axis=1)
     lines = [
-        f"mm Hg of blood pressure for   {'':>16}{'95 % interval':>20}   holds the confidential?"
+        f"hours of sleep for            {'':>16}{'95 % interval':>20}   holds the confidential?"
     ]
     for index, name in enumerate(PREDICTORS):
         for who, ends in intervals.items():
@@ -152,10 +157,11 @@ def picture(intervals: dict[str, np.ndarray], path: Path) -> None:
             axis.plot(ends[index], [row, row], **line)
         axis.set_yticks(range(3), reversed(intervals) if index == 0 else [""] * 3)
         axis.set_ylim(-0.6, 2.6)
-        axis.set_title(f"mm Hg for {UNITS[name]}", fontsize=10)
+        axis.locator_params(axis="x", nbins=4)
+        axis.set_title(f"hours for {UNITS[name]}", fontsize=10)
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.tick_params(left=False)
-    figure.suptitle("Blood pressure from one release at epsilon = 1: 95 % intervals", fontsize=11)
+    figure.suptitle("Hours of sleep from one release at epsilon = 1: 95 % intervals", fontsize=11)
     figure.savefig(path, dpi=150)
 
 

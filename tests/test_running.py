@@ -39,6 +39,26 @@ def test_draws_do_not_depend_on_the_length_of_chunks(uninterrupted, monkeypatch)
     assert_same_draws(fitted(), uninterrupted)
 
 
+def test_draws_are_numbered_once_and_kept_under_one_tuning(monkeypatch):
+    """No random number serves twice, and nothing is learned from the draws that are kept."""
+    advance, calls = chains._Chains.advance, []
+
+    def watched(self, groups, first, limit, tuning):
+        groups, drawn = advance(self, groups, first, limit, tuning)
+        calls.append((first, drawn.free.shape[1], tuning))
+        return groups, drawn
+
+    monkeypatch.setattr(chains, "CHUNK_DRAWS", 30)
+    monkeypatch.setattr(chains._Chains, "advance", watched)
+    draws = fitted()
+    firsts, counts, tunings = zip(*calls, strict=True)
+    assert list(firsts) == [sum(counts[:i]) for i in range(len(counts))]
+    num_warm = draws.attrs["warm_up_sweeps"] // FIT["sweeps_per_draw"]
+    kept = [tuning for first, tuning in zip(firsts, tunings, strict=True) if first >= num_warm]
+    assert sum(counts) - num_warm == FIT["draws"]
+    assert all(tuning is kept[0] for tuning in kept)
+
+
 SCRIPT = """
 import sys
 from noiseaware import chains, running

@@ -15,6 +15,7 @@ import noiseaware as na
 from noiseaware import chains
 from noiseaware.convergence import bulk_ess
 from noiseaware.samplers.proposals import from_model
+from noiseaware.warming import learn_shape
 
 NUM_RECORDS, NUM_CHAINS = 100, 4
 EPSILONS = (0.1, 1.0, 10.0)
@@ -40,8 +41,10 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     )
     with jax.enable_x64(True):
         key = jax.random.key(0)
-        _, states, shape, _ = chains.start(key, problem, NUM_RECORDS, NUM_CHAINS)
-        keys = jax.random.split(key, NUM_CHAINS)
+        problems = chains.stack([problem])
+        begun = chains.start(key[None], problems, None, NUM_RECORDS, NUM_CHAINS)
+        states, shape = begun.states, learn_shape(np.asarray(begun.free))
+        keys = jax.random.split(key, NUM_CHAINS)[None]
         seconds, free = [], []
         for index in range(12):
             begin = time.perf_counter()
@@ -49,9 +52,9 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
             tuning = chains.Tuning(shape, *map(np.asarray, (sweeps_per_draw, 1, True)))
             states, drawn = chains.run_chunk(
                 keys, states, tuning, np.asarray(index * count), np.asarray(count),
-                problem=problem, kernel="record_augmentation", capacity=count,
+                problems=problems, kernel="record_augmentation", capacity=count,
             )  # fmt: skip
-            free.append(np.asarray(drawn.free))
+            free.append(np.asarray(drawn.free)[0])
             seconds.append(time.perf_counter() - begin)
     kept = np.concatenate(free[2:], axis=1)  # the first two warm up, and the first compiles
     num_sweeps = NUM_CHAINS * kept.shape[1] * sweeps_per_draw

@@ -18,6 +18,7 @@ import numpy as np
 import noiseaware as na
 from benchmarks.bench_regression import COEFFICIENTS, MODEL, STATISTIC
 from noiseaware import chains, convergence
+from noiseaware.journeys import Settings, run_one
 from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers import interweaving, layout, record_augmentation
 from noiseaware.samplers.proposals import from_model
@@ -104,12 +105,9 @@ def posterior(num_records: int) -> dict[str, float]:
     problem = chains.Problem(MODEL, STATISTIC, NOISE, released_of(num_records), from_model)
     begin = time.perf_counter()
     with progress_bar(False) as bar:
-        fitted = chains.run_chains(
-            jr.key(0), problem, kernel="interweaving", num_records=num_records, num_chains=2,
-            num_draws=200, sweeps_per_draw=None, keep_records=0, bar=bar,
-            checkpoint=Checkpoint(None, {}),
-        )  # fmt: skip
-    free = np.asarray(fitted.draws.free)
+        settings = Settings("interweaving", num_records, num_chains=2, num_draws=200)
+        fitted = run_one(jr.key(0), problem, settings, bar, Checkpoint(None))
+    free = np.asarray(fitted.draws.free)[0]
     error = np.abs(free.mean(axis=(0, 1)) - COEFFICIENTS) / free.std(axis=(0, 1))
     return {
         "gpu.fit_1e8_seconds": time.perf_counter() - begin,

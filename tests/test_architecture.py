@@ -24,13 +24,14 @@ ALLOWED = {
     "running": set(),
     "samplers": {"validate", "schema", "models", "running"},
     "convergence": set(),
-    "chains": {
-        "schema", "statistics", "mechanisms", "models", "samplers", "running", "convergence",
-    },
+    "chains": {"schema", "statistics", "mechanisms", "models", "samplers"},
+    "warming": {"chains", "samplers", "convergence"},
+    "pilot": {"chains", "samplers"},
+    "journeys": {"chains", "warming", "pilot", "models", "samplers", "running"},
     "draws": set(),
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
-        "chains",
+        "convergence", "chains", "journeys",
     },
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import noiseaware as na
-from noiseaware import chains
+from noiseaware import chains, journeys
 from noiseaware.samplers.proposals import from_model
 from tests.statistical import MAX_Z
 
@@ -116,7 +116,7 @@ def test_the_same_seed_gives_the_same_draws_and_another_does_not():
 def test_draws_do_not_depend_on_how_many_cores_there_are(monkeypatch):
     found = []
     for cores in (1, 2, 4):
-        monkeypatch.setattr(chains, "num_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(journeys, "num_cores", lambda cores=cores: cores)
         draws = na.fit(count_release(), MODEL, draws=100, **QUIET)
         found.append(draws.posterior["probability"].values)
     assert np.allclose(found[0], found[1], rtol=1e-12)
@@ -131,8 +131,9 @@ def test_chains_start_apart_from_the_prior():
         problem = chains.Problem(
             MODEL, release.statistic, release.mechanism, release.values, from_model
         )
-        states = chains.start(jax.random.key(0), problem, 10, 50).states
-    start = np.asarray(states.params["probability"])
+        keys = jax.random.key(0)[None]
+        states = chains.start(keys, chains.stack([problem]), None, 10, 50).states
+    start = np.asarray(states.params["probability"])[0]
     assert stats.kstest(start, stats.beta(2, 3).cdf).pvalue > 1e-4
 
 

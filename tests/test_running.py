@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import noiseaware as na
-from noiseaware import chains, running
+from noiseaware import journeys, running
 
 MODEL = na.BetaBernoulli("x", 2.0, 3.0)
 RELEASE = na.Release([7.0], na.Count("x"), na.Laplace(1.0), neighbours="replace", num_records=10)
@@ -35,21 +35,21 @@ def uninterrupted():
 
 
 def test_draws_do_not_depend_on_the_length_of_chunks(uninterrupted, monkeypatch):
-    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e-9)
+    monkeypatch.setattr(journeys, "CHUNK_SECONDS", 1e-9)
     assert_same_draws(fitted(), uninterrupted)
 
 
 def test_draws_are_numbered_once_and_kept_under_one_tuning(monkeypatch):
     """No random number serves twice, and nothing is learned from the draws that are kept."""
-    advance, calls = chains._Chains.advance, []
+    advance, calls = journeys._Crew.advance, []
 
     def watched(self, groups, first, limit, tuning):
         groups, drawn = advance(self, groups, first, limit, tuning)
-        calls.append((first, drawn.free.shape[1], tuning))
+        calls.append((first, drawn.free.shape[2], tuning))
         return groups, drawn
 
-    monkeypatch.setattr(chains, "CHUNK_DRAWS", 30)
-    monkeypatch.setattr(chains._Chains, "advance", watched)
+    monkeypatch.setattr(journeys, "CHUNK_DRAWS", 30)
+    monkeypatch.setattr(journeys._Crew, "advance", watched)
     draws = fitted()
     firsts, counts, tunings = zip(*calls, strict=True)
     assert list(firsts) == [sum(counts[:i]) for i in range(len(counts))]
@@ -61,10 +61,10 @@ def test_draws_are_numbered_once_and_kept_under_one_tuning(monkeypatch):
 
 SCRIPT = """
 import sys
-from noiseaware import chains, running
+from noiseaware import journeys, running
 from tests.test_running import fitted
 running.CHECKPOINT_SECONDS, running.MAX_SHARE_OF_TIME = 0.0, 1.0
-chains.CHUNK_SECONDS = 1e-9
+journeys.CHUNK_SECONDS = 1e-9
 fitted(checkpoint=sys.argv[1])
 """
 
@@ -82,15 +82,15 @@ def test_a_killed_fit_goes_on_to_the_same_draws(uninterrupted, tmp_path, monkeyp
         time.sleep(random.uniform(0, 0.3))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "killed before it was done"
-        sizes.append(running.Checkpoint(path, {}).load()["warm"].shape[1])
+        sizes.append(running.Checkpoint(path, {}).load()["warm"].shape[2])
     assert sizes == sorted(sizes)
     assert_same_draws(fitted(checkpoint=path), uninterrupted)
-    monkeypatch.setattr(chains._Chains, "advance", None)  # a finished run draws nothing more
+    monkeypatch.setattr(journeys._Crew, "advance", None)  # a finished run draws nothing more
     assert_same_draws(fitted(checkpoint=path), uninterrupted)
 
 
 def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
-    advance, calls = chains._Chains.advance, []
+    advance, calls = journeys._Crew.advance, []
 
     def interrupted(self, groups, first, *args):
         if first >= uninterrupted.attrs["warm_up_sweeps"] // 3 + 150:
@@ -99,8 +99,8 @@ def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
         return advance(self, groups, first, *args)
 
     path = tmp_path / "checkpoint"
-    monkeypatch.setattr(chains, "CHUNK_DRAWS", 50)
-    monkeypatch.setattr(chains._Chains, "advance", interrupted)
+    monkeypatch.setattr(journeys, "CHUNK_DRAWS", 50)
+    monkeypatch.setattr(journeys._Crew, "advance", interrupted)
     with pytest.warns(na.IncompleteWarning, match=r"interrupted after \d+ of 400 draws a chain"):
         found = fitted(checkpoint=path)
     assert found.attrs["is_complete"] == 0
@@ -108,7 +108,7 @@ def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
     assert 100 <= made < 400
     expected = uninterrupted.posterior["probability"].values[:, :made]
     assert np.array_equal(found.posterior["probability"].values, expected)
-    monkeypatch.setattr(chains._Chains, "advance", advance)
+    monkeypatch.setattr(journeys._Crew, "advance", advance)
     assert_same_draws(fitted(checkpoint=path), uninterrupted)
 
 
@@ -116,7 +116,7 @@ def test_ctrl_c_before_any_draw_is_kept_is_raised(monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(chains._Chains, "advance", interrupted)
+    monkeypatch.setattr(journeys._Crew, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fitted()
 

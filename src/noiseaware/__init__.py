@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "accounting": ("ApproxDP", "GDP", "PureDP", "ZCDP", "compose", "to_approx_dp", "to_zcdp"),
     "draws": ("ConvergenceWarning", "summarize"),
-    "fitting": ("IncompleteWarning", "fit"),
+    "fitting": ("IncompleteWarning", "fit", "fit_many"),
     "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
     "models": (
         "BetaBernoulli", "CovariancePrior", "DirichletCategorical", "Exponential", "GammaPrior",

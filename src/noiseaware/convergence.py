@@ -7,11 +7,15 @@ machine with an accelerator may lack it.
 import numpy as np
 from scipy import special, stats
 
+MIN_DRAWS = 4  # in half a chain: with fewer there is nothing to say
+
 
 def bulk_ess(draws: np.ndarray) -> np.ndarray:
     """Bulk effective sample size of each scalar of ``[chain, draw, ...]``."""
     normal = _rank_normalised(_split(draws))
     num_chains, num_draws = normal.shape[:2]
+    if num_draws < MIN_DRAWS:
+        return np.full(draws.shape[2:], np.nan)
     covariance = _autocovariance(normal)
     within = np.mean(covariance[:, 0], axis=0) * num_draws / (num_draws - 1)
     between = np.var(np.mean(normal, axis=1), axis=0, ddof=1)
@@ -36,6 +40,8 @@ def bulk_ess(draws: np.ndarray) -> np.ndarray:
 def r_hat(draws: np.ndarray) -> np.ndarray:
     """The larger of bulk and folded R-hat of each scalar of ``[chain, draw, ...]``."""
     split = _split(draws)
+    if split.shape[1] < MIN_DRAWS:
+        return np.full(draws.shape[2:], np.nan)
     folded = np.abs(split - np.median(split, axis=(0, 1)))
     return np.maximum(_ratio(_rank_normalised(split)), _ratio(_rank_normalised(folded)))
 

@@ -34,16 +34,21 @@ def as_inference_data(
     param_labels: Mapping[str, Mapping[str, tuple[str, ...]]],
     records: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
+    fits: Mapping[str, Any] | None = None,
 ):
-    """The conventional groups, plus ``imputed_records`` where they were kept."""
+    """The conventional groups, plus ``imputed_records`` where they were kept, and ``fits``, what
+    is known of each, where arrays have the dimension ``fit`` after chain and draw.
+    """
     arviz = _arviz()
     coords = {"sum": list(release_labels)}
     for axes in param_labels.values():
         coords |= {axis: list(labels) for axis, labels in axes.items()}
-    dims = {name: list(axes) for name, axes in param_labels.items()} | {"release": ["sum"]}
+    first = [] if fits is None else ["fit"]
+    dims = {name: first + list(param_labels.get(name, ())) for name in posterior}
+    dims |= {"release": [*first, "sum"]} | dict.fromkeys(sample_stats, first)
     container = arviz.from_dict(
         posterior=dict(posterior),
-        prior=dict(prior),
+        prior={name: np.asarray(value)[None] for name, value in prior.items()},
         sample_stats=dict(sample_stats),
         observed_data={"release": observed},
         posterior_predictive={"release": replicated},
@@ -51,12 +56,13 @@ def as_inference_data(
         dims=dims,
         attrs=dict(attrs),
     )
-    if records is not None:
-        import xarray
+    more = {"imputed_records": (("chain", "data_set", "record"), records), "fits": (("fit",), fits)}
+    for group, (dimensions, values) in more.items():
+        if values is not None:
+            import xarray
 
-        dimensions = ("chain", "data_set", "record")
-        imputed = xarray.Dataset({name: (dimensions, column) for name, column in records.items()})
-        container.add_groups({"imputed_records": imputed}, warn_on_custom_groups=False)
+            data = xarray.Dataset({name: (dimensions, value) for name, value in values.items()})
+            container.add_groups({group: data}, warn_on_custom_groups=False)
     return container
 
 
@@ -118,7 +124,23 @@ def warn_if_not_converged(summary) -> None:
         f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. "
         "Fit again with more draws, or with more sweeps_per_draw.",
         ConvergenceWarning,
-        stacklevel=4,
+        stacklevel=3,
+    )
+
+
+def warn_if_fits_not_converged(draws) -> None:
+    """One warning that counts the fits, names the worst, and says what to do."""
+    r_hat, ess = draws.fits["r_hat"].values, draws.fits["ess_bulk"].values
+    (bad,) = np.nonzero(~((r_hat <= MAX_R_HAT) & (ess >= MIN_ESS)))
+    if len(bad) == 0:
+        return
+    worst = bad[np.argmin(np.nan_to_num(ess[bad]))]
+    warnings.warn(
+        f"{len(bad)} of {len(ess)} fits have a parameter with R-hat above {MAX_R_HAT} or effective "
+        f"sample size below {MIN_ESS}. Worst: fit {worst}, R-hat {r_hat[worst]:.4f}, bulk "
+        f"{ess[worst]:.0f}. Fit again with more draws, or with more sweeps_per_draw.",
+        ConvergenceWarning,
+        stacklevel=3,
     )
 
 

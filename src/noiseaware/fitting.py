@@ -1,9 +1,11 @@
-"""The analyst's front door: a release and a model in, draws of the posterior out."""
+"""The analyst's front doors: a release and a model in, draws of the posterior out."""
 
 import hashlib
 import json
 import os
+import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +16,9 @@ import numpy as np
 import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
-from noiseaware.chains import Problem, Run, run_chains
+from noiseaware.chains import Problem
+from noiseaware.convergence import bulk_ess, r_hat
+from noiseaware.journeys import Run, Settings, run_many, run_one
 from noiseaware.models import Model
 from noiseaware.release import Release, check_possible
 from noiseaware.running import Checkpoint, progress_bar
@@ -28,6 +32,7 @@ class IncompleteWarning(UserWarning):
 
 
 METHODS = ("auto", "interweaving", "record_augmentation")
+SAMPLE_STATS = ("acceptance_rate", "min_log_ratio", "log_density")
 
 
 def fit(
@@ -67,6 +72,99 @@ def fit(
         ArviZ's ``InferenceData`` with the groups posterior, prior, sample_stats, observed_data and
         posterior_predictive (the release replicated), and provenance in its attributes.
     """
+    problem, settings = _asked(
+        release, model, seed, num_records, method, chains, draws, sweeps_per_draw, proposal
+    )
+    is_integer = isinstance(keep_records, (int, np.integer)) and not isinstance(keep_records, bool)
+    if not is_integer or not 0 <= keep_records <= draws:
+        raise ValueError(
+            f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
+        )
+    settings = settings._replace(keep_records=keep_records)
+    identity = _identity(problem) | {"seed": seed} | settings._asdict()
+    with jax.enable_x64(True), progress_bar(progress) as bar:
+        run = run_one(jr.key(seed), problem, settings, bar, Checkpoint(checkpoint, identity))
+    if not run.is_complete:
+        made = run.draws.free.shape[2]
+        warnings.warn(
+            f"interrupted after {made} of {draws} draws a chain", IncompleteWarning, stacklevel=2
+        )
+    run = jax.tree.map(lambda x: x[0] if np.ndim(x) else x, run)  # the only data set
+    attrs = _attrs(release, problem, settings, method, seed) | {
+        "warm_up_sweeps": run.warm_up_sweeps,
+        "sweeps_per_draw": run.tuning.sweeps_per_draw,
+        "block_size": run.layout.block_size,
+        "has_params_move": int(settings.kernel == "interweaving" and run.tuning.is_moving),
+        "warm_up_seconds": run.warm_up_seconds,
+        "sampling_seconds": run.sampling_seconds,
+        "is_complete": int(run.is_complete),
+    }
+    container = _container(release, model, run, attrs)
+    summary = draws_.summarize(container)
+    container.attrs["sd_ratio"] = draws_.learned_json(summary)
+    draws_.warn_if_not_converged(summary)
+    return container
+
+
+def fit_many(
+    releases: Sequence[Release],
+    model: Model,
+    *,
+    seed: int,
+    num_records: int | None = None,
+    method: str = "auto",
+    chains: int = 4,
+    draws: int = 1000,
+    sweeps_per_draw: int | None = None,
+    proposal: Proposal | None = None,
+    progress: bool = True,
+):
+    """Fit each of many releases on its own: the same model, statistic and number of records, other
+    sums and noise scales. For calibration and coverage studies.
+
+    Arguments are those of ``fit``. Release i draws from the seed and i alone, whatever its company
+    (up to rounding, and to the number of sweeps, which an accelerator chooses for all in common).
+
+    Returns:
+        ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions
+        take it as any other. The group ``fits`` has, of each fit, R-hat and bulk effective size,
+        the worst over unconstrained params, and its sweeps.
+    """
+    releases = list(releases)
+    if not releases:
+        raise ValueError("releases must hold at least one Release, got none.")
+    asked = [
+        _asked(release, model, seed, num_records, method, chains, draws, sweeps_per_draw, proposal)
+        for release in releases
+    ]
+    problems, (settings, *others) = [problem for problem, _ in asked], [it for _, it in asked]
+    for index, (problem, other) in enumerate(zip(problems[1:], others, strict=True), 1):
+        _check_alike(index, problem, problems[0], other.num_records, settings.num_records)
+    begin = time.perf_counter()
+    with jax.enable_x64(True), progress_bar(progress) as bar:
+        keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(np.arange(len(releases)))
+        runs = run_many(keys, problems, settings, bar)
+    attrs = _attrs(releases[0], problems[0], settings, method, seed) | {
+        "block_size": runs[0].layout.block_size,
+        "seconds": time.perf_counter() - begin,
+    }
+    container = _container_of_many(releases, model, runs, attrs)
+    draws_.warn_if_fits_not_converged(container)
+    return container
+
+
+def _asked(
+    release: Release,
+    model: Model,
+    seed: int,
+    num_records: int | None,
+    method: str,
+    chains: int,
+    draws: int,
+    sweeps_per_draw: int | None,
+    proposal: Proposal | None,
+) -> tuple[Problem, Settings]:
+    """What the caller asked for, once it makes sense."""
     if not isinstance(release, Release):
         raise ValueError(f"release must be a Release, got {release!r}.")
     num_records = _agreed_count(release, num_records)
@@ -78,65 +176,39 @@ def fit(
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}.")
     if proposal is not None and not callable(proposal):
         raise ValueError(f"proposal must be a Proposal such as RandomWalk, got {proposal!r}.")
-    chains = validate.positive_integer("chains", chains)
-    draws = validate.positive_integer("draws", draws)
     if sweeps_per_draw is not None:
         validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
-    is_integer = isinstance(keep_records, (int, np.integer)) and not isinstance(keep_records, bool)
-    if not is_integer or not 0 <= keep_records <= draws:
-        raise ValueError(
-            f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
-        )
-
-    kernel = "interweaving" if method == "auto" else method
-    problem = Problem(
-        model, release.statistic, release.mechanism, release.values, proposal or from_model
+    settings = Settings(
+        kernel="interweaving" if method == "auto" else method,
+        num_records=num_records,
+        num_chains=validate.positive_integer("chains", chains),
+        num_draws=validate.positive_integer("draws", draws),
+        sweeps_per_draw=sweeps_per_draw,
     )
-    settings = _settings(problem) | {
-        "seed": seed,
-        "method": kernel,
-        "num_records": num_records,
-        "chains": chains,
-        "draws": draws,
-        "sweeps_per_draw": sweeps_per_draw,
-        "keep_records": keep_records,
-    }
-    with jax.enable_x64(True), progress_bar(progress) as bar:
-        run = run_chains(
-            jr.key(seed),
-            problem,
-            kernel=kernel,
-            num_records=num_records,
-            num_chains=chains,
-            num_draws=draws,
-            sweeps_per_draw=sweeps_per_draw,
-            keep_records=keep_records,
-            bar=bar,
-            checkpoint=Checkpoint(checkpoint, settings),
-        )
-    attrs = _attrs(release, model, num_records) | {
-        "method": kernel,
-        "method_reason": _reason(method),
-        "proposal": getattr(problem.proposal, "__name__", type(problem.proposal).__name__),
-        "exactness": "exact",
-        "seed": seed,
-        "warm_up_sweeps": run.warm_up_sweeps,
-        "sweeps_per_draw": run.tuning.sweeps_per_draw,
-        "block_size": run.layout.block_size,
-        "has_params_move": int(kernel == "interweaving" and run.tuning.is_moving),
-        "warm_up_seconds": run.warm_up_seconds,
-        "sampling_seconds": run.sampling_seconds,
-        "is_complete": int(run.is_complete),
-    }
-    if not run.is_complete:
-        made = run.draws.free.shape[1]
-        warnings.warn(
-            f"interrupted after {made} of {draws} draws a chain", IncompleteWarning, stacklevel=2
-        )
-    return _container(release, model, run, attrs)
+    proposal = from_model if proposal is None else proposal
+    problem = Problem(model, release.statistic, release.mechanism, release.values, proposal)
+    return problem, settings
 
 
-def _settings(problem: Problem) -> dict[str, str]:
+def _check_alike(index: int, problem: Problem, first: Problem, count: int, first_count: int):
+    def form(problem):
+        arrays, rest = eqx.partition(problem, eqx.is_array)
+        return [leaf.shape for leaf in jax.tree.leaves(arrays)], jax.tree.structure(rest)
+
+    if count != first_count:
+        raise ValueError(
+            f"releases must have one number of records, {first_count} as in the first, "
+            f"got {count} in release {index}."
+        )
+    if form(problem) != form(first):
+        raise ValueError(
+            f"releases must be of one shape, as the first {first.statistic!r} by "
+            f"{first.mechanism!r}, got {problem.statistic!r} by {problem.mechanism!r} in release "
+            f"{index}."
+        )
+
+
+def _identity(problem: Problem) -> dict[str, str]:
     """What a checkpoint must agree with: versions, and all that the kernel reads."""
     arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(problem) if not callable(leaf)]
     digest = hashlib.sha256(eqx.tree_pformat(problem).encode())
@@ -152,14 +224,10 @@ def _settings(problem: Problem) -> dict[str, str]:
 
 def _container(release: Release, model: Model, run: Run, attrs: dict[str, Any]):
     kept = run.draws
-    container = draws_.as_inference_data(
+    return draws_.as_inference_data(
         posterior=kept.params,
-        prior={name: np.asarray(value)[None] for name, value in run.prior.items()},
-        sample_stats={
-            "acceptance_rate": kept.acceptance_rate,
-            "min_log_ratio": kept.min_log_ratio,
-            "log_density": kept.log_density,
-        },
+        prior=run.prior,
+        sample_stats={name: getattr(kept, name) for name in SAMPLE_STATS},
         observed=release.values,
         replicated=kept.replicated,
         release_labels=release.labels,
@@ -167,23 +235,55 @@ def _container(release: Release, model: Model, run: Run, attrs: dict[str, Any]):
         records=run.records,
         attrs=attrs,
     )
-    summary = draws_.summarize(container)
-    container.attrs["sd_ratio"] = draws_.learned_json(summary)
-    draws_.warn_if_not_converged(summary)
-    return container
 
 
-def _attrs(release: Release, model: Model, num_records: int) -> dict[str, Any]:
-    cost = release.cost
+def _container_of_many(
+    releases: Sequence[Release], model: Model, runs: Sequence[Run], attrs: dict[str, Any]
+):
+    """As of one fit, with a dimension more: ``[chain, draw, fit, ...]``."""
+    joined = [(run.draws, run.prior) for run in runs]
+    kept, prior = jax.tree.map(lambda *parts: np.concatenate(parts), *joined)
+    kept = jax.tree.map(lambda x: np.moveaxis(x, 0, 2), kept)
+    sizes = [len(run.draws.free) for run in runs]
+    free = np.clip(kept.free, -1e300, 1e300)
+    return draws_.as_inference_data(
+        posterior=kept.params,
+        prior={name: np.swapaxes(value, 0, 1) for name, value in prior.items()},
+        sample_stats={name: getattr(kept, name) for name in SAMPLE_STATS},
+        observed=np.stack([release.values for release in releases]),
+        replicated=kept.replicated,
+        release_labels=releases[0].labels,
+        param_labels=model.labels,
+        records=None,
+        attrs=attrs,
+        fits={
+            "r_hat": np.max(r_hat(free), axis=-1),
+            "ess_bulk": np.min(bulk_ess(free), axis=-1),
+            "sweeps_per_draw": np.repeat([run.tuning.sweeps_per_draw for run in runs], sizes),
+            "warm_up_sweeps": np.repeat([run.warm_up_sweeps for run in runs], sizes),
+        },
+    )
+
+
+def _attrs(
+    release: Release, problem: Problem, settings: Settings, method: str, seed: int
+) -> dict[str, Any]:
+    """Where draws come from, as far as it is known beforehand."""
+    cost, proposal = release.cost, problem.proposal
     return {
         "created_by": f"noiseaware {noiseaware.__version__}",
-        "model": type(model).__name__,
+        "model": type(problem.model).__name__,
         "statistic": type(release.statistic).__name__,
         "mechanism": type(release.mechanism).__name__,
-        "num_records": num_records,
+        "num_records": settings.num_records,
         "neighbours": str(release.neighbours),
         "noise": str(release.noise),
         "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__),
+        "method": settings.kernel,
+        "method_reason": _reason(method),
+        "proposal": getattr(proposal, "__name__", type(proposal).__name__),
+        "exactness": "exact",
+        "seed": seed,
     }
 
 
@@ -212,7 +312,7 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
 
 def _check_names(model: Model) -> None:
     """Axes of the draws are named after columns, and must not meet another name there."""
-    taken = {"chain", "draw", "sum", "release", *model.supports}
+    taken = {"chain", "draw", "fit", "sum", "release", *model.supports}
     for axes in model.labels.values():
         for axis in axes:
             if axis in taken:

@@ -32,7 +32,7 @@ class Progress(Protocol):
     def advance(self, amount: int) -> None: ...
 
 
-class _Silent:
+class Silent:
     def say(self, what: str) -> None: ...
 
     def expect(self, total: int, done: int) -> None: ...
@@ -58,7 +58,7 @@ class _Bar:
 def progress_bar(is_shown: bool) -> Iterator[Progress]:
     """A bar on standard error; silent if not asked for, or where no terminal is there."""
     if not is_shown:
-        yield _Silent()
+        yield Silent()
         return
     from rich import progress
     from rich.console import Console
@@ -86,11 +86,11 @@ class Checkpoint:
     The file also holds the settings of the run it belongs to, and is refused by any other.
     """
 
-    def __init__(self, path: str | os.PathLike | None, settings: Mapping[str, Any]):
+    def __init__(self, path: str | os.PathLike | None, settings: Mapping[str, Any] | None = None):
         self._path = None if path is None else Path(path)
         if self._path is not None and not self._path.parent.is_dir():
             raise ValueError(f"checkpoint must lie in a folder that exists, got {self._path}.")
-        self._settings = {name: str(value) for name, value in settings.items()}
+        self._settings = {name: str(value) for name, value in (settings or {}).items()}
         self._next_save = time.monotonic() + CHECKPOINT_SECONDS
 
     def load(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 
 import noiseaware as na
 from noiseaware.models.support import unconstrain
@@ -16,6 +17,7 @@ from noiseaware.samplers import interweaving, record_augmentation
 from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.proposals import from_model
 from noiseaware.schema import Real
+from noiseaware.warming import learn_shape
 from tests.laws.members import CASES
 
 SAMPLERS = ("record_augmentation", "random_walk", "interweaving", "laid_out")
@@ -49,11 +51,14 @@ def joint_start(key, model, num_records):
     return record_augmentation.init(key_records, params, model=model, num_records=num_records)
 
 
-@eqx.filter_jit
 def prior_shape(model):
+    return jax.tree.map(lambda x: x[0], learn_shape(np.asarray(free_prior(model))[None]))
+
+
+@eqx.filter_jit
+def free_prior(model):
     params = jax.vmap(model.sample_prior)(jr.split(jr.key(77), 1_000))
-    free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(params)
-    return interweaving.learn_shape(free)
+    return jax.vmap(lambda params: unconstrain(model.supports, params)[0])(params)
 
 
 def make_step(sampler, model, statistic, told, released, shape):

@@ -98,4 +98,4 @@ SUPPORTS = {
 
 def rescaled(mechanism, factor):
     """The same mechanism with its noise multiplied: what a wrong analyst would believe."""
-    return type(mechanism)(mechanism.spread() * factor)
+    return mechanism.with_spread(mechanism.spread() * factor)

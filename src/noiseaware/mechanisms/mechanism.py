@@ -1,7 +1,7 @@
 """What a mechanism is: how the sums were hidden, and what that cost."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import equinox as eqx
 import numpy as np
@@ -28,6 +28,9 @@ class Mechanism(eqx.Module):
     @abc.abstractmethod
     def spread(self) -> np.ndarray:
         """Its own parameter: one scale or standard deviation, or one per coordinate."""
+
+    def with_spread(self, spread: np.ndarray) -> Self:
+        return type(self)(spread)
 
     @abc.abstractmethod
     def simulate(self, key: PRNGKeyArray, total: Float[Array, " m"]) -> Float[Array, " m"]:

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from noiseaware.models import Model
@@ -50,8 +51,8 @@ MAX_TRIES = 100  # a bracket shrunk that often is a point: keep the current one
 class Shape(NamedTuple):
     """Location and scale of the params' posterior in unconstrained space, learned in warm-up."""
 
-    location: Float[Array, " d"]
-    cholesky: Float[Array, "d d"]
+    location: Float[Array, " d"] | np.ndarray
+    cholesky: Float[Array, "d d"] | np.ndarray
 
 
 class InterweavingInfo(NamedTuple):
@@ -235,15 +236,3 @@ def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
     start = _Bracket(key_shrink, high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
     end = jax.lax.while_loop(goes_on, attempt, start)
     return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
-
-
-def learn_shape(free_draws: Float[Array, "n d"]) -> Shape:
-    """Mean and covariance of draws in unconstrained space.
-
-    Correlations are shrunk by ``d / (n + d)``, which keeps the factor regular for few draws.
-    """
-    num_draws, size = free_draws.shape
-    covariance = jnp.atleast_2d(jnp.cov(free_draws, rowvar=False))
-    weight = size / (num_draws + size)
-    regular = (1 - weight) * covariance + weight * jnp.diag(jnp.diagonal(covariance))
-    return Shape(jnp.mean(free_draws, axis=0), jnp.linalg.cholesky(regular))

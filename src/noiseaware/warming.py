@@ -1,0 +1,116 @@
+"""What warm-up learns, a window of draws at a time.
+
+After each window the shape of the interweaving move is learned from the later half of all draws,
+over all chains of a data set, and how many records stand for all in it from how often it is
+accepted. If the window's smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the
+number of sweeps between draws doubles. If it is not, and the moves were a small part of what made
+the draws differ, a window is tried without them; they come back if that one is inefficient.
+Warm-up ends at an efficient window; then all of this is frozen, so that the draws kept come from
+one invariant kernel.
+
+A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from noiseaware.chains import Tuning
+from noiseaware.convergence import bulk_ess
+from noiseaware.samplers.interweaving import Shape
+
+WINDOW_DRAWS = 50
+MIN_WINDOWS, MAX_WINDOWS = 4, 20
+TARGET_EFFICIENCY = 0.5
+SHARE_LEFT = 0.05
+LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
+MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
+MAX_SWEEPS_PER_DRAW = 10_000
+
+
+class Limits(NamedTuple):
+    """What warm-up may not change: sweeps that were asked for, and how many segments there are."""
+
+    has_fixed_sweeps: bool
+    all_stand_in: int
+    min_windows: int = MIN_WINDOWS
+
+
+class Lesson(NamedTuple):
+    tuning: Tuning
+    is_warm: bool
+    was_idle: bool
+
+
+def learn(
+    free: np.ndarray, moves: np.ndarray, tuning: Tuning, was_idle: bool, limits: Limits
+) -> Lesson:
+    """At the end of a window, from all draws until then.
+
+    ``free`` has the unconstrained params, ``[set, chain, draw, d]``, and ``moves`` how often and
+    how far they moved, ``[set, chain, draw, 2]``; ``was_idle`` says that the moves were left out
+    once.
+    """
+    shape, sweeps, num_stand_ins, is_moving = tuning
+    num_windows = free.shape[2] // WINDOW_DRAWS
+    efficiency = _efficiency(free[:, :, -WINDOW_DRAWS:])
+    is_efficient = efficiency >= TARGET_EFFICIENCY
+    move_rate, move_size = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
+    is_last = num_windows == MAX_WINDOWS
+    # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
+    # move is idle where it is a small part of that. It gets one trial without, and one more window.
+    is_idle = (
+        num_windows >= limits.min_windows
+        and is_moving
+        and is_efficient
+        and sweeps * move_size < MIN_MOVE_SIZE
+        and not (was_idle or is_last or limits.has_fixed_sweeps)
+    )
+    is_settled = (is_efficient and not is_idle) or limits.has_fixed_sweeps
+    is_warm = is_last or (num_windows >= limits.min_windows and is_settled)
+    if not is_moving and not is_efficient:
+        is_moving = True
+    elif not is_efficient and not limits.has_fixed_sweeps:
+        sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
+    elif is_warm and not limits.has_fixed_sweeps:
+        sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
+    if is_moving and move_rate < LOW_MOVE_RATE and num_windows > 1:  # at first the anchor is far
+        num_stand_ins = min(4 * num_stand_ins, limits.all_stand_in)
+    elif move_rate > HIGH_MOVE_RATE and not is_warm:
+        num_stand_ins = max(num_stand_ins // 4, 1)
+    later = free[:, :, free.shape[2] // 2 :]
+    shape = learn_shape(later.reshape(len(free), -1, free.shape[-1]), otherwise=shape)
+    tuning = Tuning(shape, sweeps, num_stand_ins, is_moving and not is_idle)
+    return Lesson(tuning, is_warm, was_idle or is_idle)
+
+
+def _efficiency(window: np.ndarray) -> float:
+    """Smallest effective size over draws, which all but a few data sets reach."""
+    scalars = np.moveaxis(np.clip(window, -1e300, 1e300), 0, -2)
+    sizes = np.min(bulk_ess(scalars), axis=-1)
+    return float(np.quantile(sizes, SHARE_LEFT)) / (window.shape[1] * window.shape[2])
+
+
+def learn_shape(free: np.ndarray, *, otherwise: Shape | None = None) -> Shape:
+    """Mean and covariance of unconstrained draws ``[set, draw, d]``.
+
+    Correlations are shrunk by ``d / (n + d)``, which keeps the factor regular for few draws.
+    ``otherwise`` serves the data sets whose draws did not move in every direction.
+    """
+    num_draws, size = free.shape[1:]
+    with np.errstate(invalid="ignore", over="ignore"):
+        location = np.mean(free, axis=1)
+        spread = np.std(free, axis=1, ddof=1)
+        is_regular = np.all(np.isfinite(spread) & (spread > 0), axis=1)[:, None]
+        scaled = (free - location[:, None]) / spread[:, None]
+    scaled = np.where(is_regular[..., None], scaled, 0.0)
+    weight = size / (num_draws + size)
+    correlation = np.einsum("snd,sne->sde", scaled, scaled) / (num_draws - 1)
+    factor = np.linalg.cholesky((1 - weight) * correlation + weight * np.eye(size))
+    learned = Shape(location, spread[..., None] * factor)
+    if otherwise is None:
+        return learned
+    return Shape(
+        np.where(is_regular, learned.location, otherwise.location),
+        np.where(is_regular[..., None], learned.cholesky, otherwise.cholesky),
+    )

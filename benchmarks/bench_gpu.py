@@ -105,7 +105,7 @@ def posterior(num_records: int) -> dict[str, float]:
     problem = chains.Problem(MODEL, STATISTIC, NOISE, released_of(num_records), from_model)
     begin = time.perf_counter()
     with progress_bar(False) as bar:
-        settings = Settings("interweaving", num_records, num_chains=2, num_draws=200)
+        settings = Settings("interweaving", num_records, num_chains=2, num_draws=400)
         fitted = run_one(jr.key(0), problem, settings, bar, Checkpoint(None))
     free = np.asarray(fitted.draws.free)[0]
     error = np.abs(free.mean(axis=(0, 1)) - COEFFICIENTS) / free.std(axis=(0, 1))

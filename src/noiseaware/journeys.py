@@ -1,9 +1,10 @@
 """A run of chains, from the start over warm-up to the last draw kept.
 
 Every chain starts from its own draw of the prior. Many records make every sweep of a long warm-up
-dear; so from ``PILOT_FROM`` records on, a pilot at ``PILOT_RECORDS`` warms up first, on the release
-scaled to so many records (``pilot``), and the chains start from its draws, still spread wider than
-the posterior. Where warm-up starts from changes what it costs, never the target.
+dear; so from ``PILOT_FROM`` records on, a pilot with up to a hundredth of them warms up first, on
+the release scaled to so many (``pilot.py``), and if need be after a pilot of its own. The chains
+then start from its draws, still spread wider than the posterior. Where warm-up starts from changes
+what it costs, never the target.
 """
 
 import concurrent.futures
@@ -28,12 +29,12 @@ from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
-from noiseaware.warming import MIN_WINDOWS, WINDOW_DRAWS, Limits, learn, learn_shape
+from noiseaware.warming import MAX_WINDOWS, MIN_WINDOWS, WINDOW_DRAWS, Limits, learn, learn_shape
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
-PILOT_FROM, PILOT_RECORDS = 100_000, 10_000
-MIN_WINDOWS_AFTER_PILOT = 2
+PILOT_FROM, MIN_PILOT_RECORDS, PILOT_SHARE = 100_000, 10_000, 100
+PILOT_WINDOWS, WINDOWS_AFTER_PILOT = 4, 2
 
 Groups = tuple[RecordAugmentationState, ...]
 
@@ -47,6 +48,7 @@ class Settings(NamedTuple):
     num_draws: int
     sweeps_per_draw: int | None = None
     keep_records: int = 0
+    is_pilot: bool = False
 
     @property
     def has_pilot(self) -> bool:
@@ -88,7 +90,8 @@ class _Crew:
         self.limits = Limits(
             has_fixed_sweeps=settings.sweeps_per_draw is not None,
             all_stand_in=-(-settings.num_records // layout.stand_in_size),
-            min_windows=MIN_WINDOWS_AFTER_PILOT if settings.has_pilot else MIN_WINDOWS,
+            min_windows=WINDOWS_AFTER_PILOT if settings.has_pilot else MIN_WINDOWS,
+            max_windows=PILOT_WINDOWS if settings.is_pilot else MAX_WINDOWS,
         )
         self._chunk = functools.partial(
             run_chunk, problems=stack(batch.problems), kernel=settings.kernel, layout=layout
@@ -268,36 +271,44 @@ class _Begun(NamedTuple):
     swap_variance: np.ndarray
     prior_shape: Shape
     shape: Shape
+    was_idle: bool
 
 
 def _begin(
     batch: _Batch, settings: Settings, num_threads: int, bar: Progress, *, is_resumed: bool = False
 ) -> _Begun:
     bar.say("compiling")
-    shape, free = None, None
+    shape, free, was_idle = None, None, False
     if settings.has_pilot and not is_resumed:
-        shape, free = _pilot(batch, settings, num_threads, bar)
+        shape, free, was_idle = _pilot(batch, settings, num_threads, bar)
     begun = start(
         batch.fold_in(0), stack(batch.problems), free, settings.num_records, settings.num_chains
     )
     prior_shape = learn_shape(np.asarray(begun.free))
     variance = np.asarray(begun.swap_variance)
-    return _Begun(begun.prior, begun.states, variance, prior_shape, shape or prior_shape)
+    shape = prior_shape if shape is None else shape
+    return _Begun(begun.prior, begun.states, variance, prior_shape, shape, was_idle)
 
 
 def _pilot(
     batch: _Batch, settings: Settings, num_threads: int, bar: Progress
-) -> tuple[Shape, np.ndarray]:
-    """The shape to expect, and unconstrained params for the chains to start from."""
-    ratio = PILOT_RECORDS / settings.num_records
+) -> tuple[Shape, np.ndarray, bool]:
+    """The shape to expect, unconstrained params for the chains to start from, and whether draws
+    differ enough without the params' move.
+    """
+    num_records = max(MIN_PILOT_RECORDS, settings.num_records // PILOT_SHARE)
+    ratio = num_records / settings.num_records
     batch = _Batch(batch.fold_in(2), [pilot.scaled(problem, ratio) for problem in batch.problems])
-    settings = settings._replace(num_records=PILOT_RECORDS, num_draws=0, sweeps_per_draw=None)
+    settings = settings._replace(
+        num_records=num_records, num_draws=0, sweeps_per_draw=None, is_pilot=True
+    )
     begun = _begin(batch, settings, num_threads, bar)
     layout = _layout(batch.problems[0], settings, begun.swap_variance)
     journey, crew = _embark(batch, settings, begun, layout, num_threads)
     journey = _warm_up(journey, crew, bar, Checkpoint(None))
     last = journey.warm[-1][:, :, -1]
-    return pilot.transfer(begun.prior_shape, journey.tuning.shape, last, 1 / ratio)
+    shape, free = pilot.transfer(begun.prior_shape, journey.tuning.shape, last, 1 / ratio)
+    return shape, free, not journey.tuning.is_moving
 
 
 def _layout(problem: Problem, settings: Settings, swap_variances: np.ndarray) -> Layout:
@@ -315,8 +326,9 @@ def _embark(
 ) -> tuple[_Journey, _Crew]:
     crew = _Crew(batch, settings, layout, num_threads)
     num_stand_ins = min(crew.limits.all_stand_in, FIRST_STAND_INS)
-    tuning = Tuning(begun.shape, settings.sweeps_per_draw or 1, num_stand_ins)
-    return _Journey(crew.groups_of(begun.states), tuning), crew
+    sweeps = settings.sweeps_per_draw or 1
+    tuning = Tuning(begun.shape, sweeps, num_stand_ins, is_moving=not begun.was_idle)
+    return _Journey(crew.groups_of(begun.states), tuning, was_idle=begun.was_idle), crew
 
 
 def _warm_up(journey: _Journey, crew: _Crew, bar: Progress, checkpoint: Checkpoint) -> _Journey:

@@ -29,11 +29,12 @@ MAX_SWEEPS_PER_DRAW = 10_000
 
 
 class Limits(NamedTuple):
-    """What warm-up may not change: sweeps that were asked for, and how many segments there are."""
+    """What warm-up keeps to: sweeps that were asked for, how many segments there are, windows."""
 
     has_fixed_sweeps: bool
     all_stand_in: int
     min_windows: int = MIN_WINDOWS
+    max_windows: int = MAX_WINDOWS
 
 
 class Lesson(NamedTuple):
@@ -56,7 +57,7 @@ def learn(
     efficiency = _efficiency(free[:, :, -WINDOW_DRAWS:])
     is_efficient = efficiency >= TARGET_EFFICIENCY
     move_rate, move_size = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
-    is_last = num_windows == MAX_WINDOWS
+    is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
     # move is idle where it is a small part of that. It gets one trial without, and one more window.
     is_idle = (

@@ -29,9 +29,7 @@ def release_of(case, seed):
         key_start, key_noise = jr.split(jr.key(seed))
         total = total_of(statistic, joint_start(key_start, model, NUM_RECORDS).records)
         values = np.asarray(mechanism.simulate(key_noise, total))
-    return na.Release(
-        values, statistic, mechanism, neighbours="replace", num_records=NUM_RECORDS
-    )
+    return na.Release(values, statistic, mechanism, neighbours="replace", num_records=NUM_RECORDS)
 
 
 def features(draws):

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-BENCHES = ("regression", "naive_bayes", "fit", "gpu")
+BENCHES = ("regression", "naive_bayes", "fit", "batch", "gpu")
 RESULTS = HERE / "results.json"
 
 

@@ -20,6 +20,7 @@ _HOMES = {
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),
+    "running": ("cache_compilations",),
     "samplers": ("RandomWalk",),
     "schema": ("Neighbours",),
     "statistics": (

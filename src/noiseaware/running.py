@@ -1,4 +1,6 @@
-"""Long runs: a bar on the terminal that says what is going on, and a file to go on from."""
+"""Long runs and cold starts: a bar on the terminal that says what is going on, a file to go on
+from, a folder for what was compiled.
+"""
 
 import contextlib
 import json
@@ -20,6 +22,19 @@ def num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cache_compilations(folder: str | os.PathLike) -> None:
+    """Keep what is compiled in this folder: later processes read it in place of compiling.
+
+    This sets JAX's own persistent cache, for all of this process. The folder may be deleted at any
+    time; do not share it with people you do not trust, since what is read from it is run.
+    """
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 class Progress(Protocol):

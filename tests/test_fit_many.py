@@ -1,0 +1,110 @@
+"""Many releases at once: each as if it were alone."""
+
+import numpy as np
+import pytest
+
+import noiseaware as na
+from noiseaware import journeys
+from noiseaware.samplers.layout import Layout
+from tests.laws.test_samplers import bernoulli_posterior_mean
+from tests.statistical import MAX_Z
+
+MODEL = na.BetaBernoulli("x", 2.0, 3.0)
+QUIET = {"seed": 5, "draws": 500, "progress": False}
+
+
+def release_of(value, scale=1.0, num_records=10):
+    return na.Release(
+        [value], na.Count("x"), na.Laplace(scale), neighbours="replace", num_records=num_records
+    )
+
+
+RELEASES = [release_of(-1.0), release_of(4.0, 0.5), release_of(9.5, 3.0)]
+
+
+@pytest.fixture(scope="module")
+def in_turn():
+    return na.fit_many(RELEASES, MODEL, **QUIET)
+
+
+def test_each_fit_reaches_its_own_posterior(in_turn):
+    for index, release in enumerate(RELEASES):
+        draws = in_turn.posterior["probability"].isel(fit=index).values
+        expected = bernoulli_posterior_mean(release.mechanism, release.values[0], 10)
+        error = draws.std() / np.sqrt(in_turn.fits["ess_bulk"].values[index])
+        assert abs(draws.mean() - expected) < MAX_Z * error
+
+
+def test_a_fit_does_not_depend_on_its_company(in_turn):
+    alone = na.fit_many(RELEASES[:1], MODEL, **QUIET)
+    assert alone.posterior.equals(in_turn.posterior.isel(fit=[0]))
+
+
+def test_side_by_side_gives_the_same_draws_as_in_turn(monkeypatch):
+    """With sweeps and layout fixed: an accelerator takes one number for all, and larger blocks."""
+    monkeypatch.setattr(journeys, "choose_layout", lambda *args: Layout())
+    fixed = QUIET | {"sweeps_per_draw": 2}
+    in_turn = na.fit_many(RELEASES, MODEL, **fixed)
+    monkeypatch.setattr(journeys, "_is_cpu", lambda: False)
+    together = na.fit_many(RELEASES, MODEL, **fixed)
+    assert np.allclose(together.posterior["probability"], in_turn.posterior["probability"])
+
+
+def test_the_container_is_that_of_one_fit_with_a_dimension_more(in_turn):
+    alone = na.fit(RELEASES[1], MODEL, **QUIET)
+    for group in ("posterior", "prior", "sample_stats", "observed_data", "posterior_predictive"):
+        one, many = alone[group], in_turn[group].isel(fit=1)
+        assert set(one.data_vars) == set(many.data_vars)
+        assert {name: v.dims for name, v in one.data_vars.items()} == {
+            name: v.dims for name, v in many.data_vars.items()
+        }
+    assert np.array_equal(in_turn.observed_data["release"].values.ravel(), [-1.0, 4.0, 9.5])
+    assert set(alone.attrs) - set(in_turn.attrs) == {
+        "warm_up_sweeps", "sweeps_per_draw", "has_params_move", "warm_up_seconds",
+        "sampling_seconds", "is_complete", "sd_ratio",
+    }  # fmt: skip
+
+
+def test_fits_that_have_not_converged_are_counted():
+    with pytest.warns(na.ConvergenceWarning, match=r"2 of 2 fits have .* Worst: fit [01], R-hat"):
+        na.fit_many(RELEASES[:2], MODEL, chains=2, **QUIET | {"draws": 20})
+
+
+@pytest.mark.parametrize(
+    ("releases", "message"),
+    [
+        ([], "releases must hold at least one Release, got none"),
+        ([RELEASES[0], 3], "release must be a Release, got 3"),
+        (
+            [RELEASES[0], release_of(4.0, num_records=11)],
+            "releases must have one number of records, 10 as in the first, got 11 in release 1",
+        ),
+        (
+            [
+                RELEASES[0],
+                na.Release(
+                    [4.0], na.Count("x"), na.Gaussian(1.0), neighbours="replace", num_records=10
+                ),
+            ],
+            "releases must be of one shape, as the first .*Count.* by Laplace.* in release 1",
+        ),
+    ],
+)
+def test_releases_that_do_not_go_together_are_refused(releases, message):
+    with pytest.raises(ValueError, match=message):
+        na.fit_many(releases, MODEL, **QUIET)
+
+
+def test_ctrl_c_ends_all_fits(monkeypatch):
+    calls, draw_more = [], journeys._draw_more
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return draw_more(*args)
+
+    monkeypatch.setattr(journeys, "_draw_more", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        na.fit_many(RELEASES * 20, MODEL, **QUIET)
+    assert len(calls) < 30, "the others stopped soon"

@@ -122,8 +122,8 @@ def fit_many(
     """Fit each of many releases on its own: the same model, statistic and number of records, other
     sums and noise scales. For calibration and coverage studies.
 
-    Arguments are those of ``fit``. Release i draws from the seed and i alone, whatever its company
-    (up to rounding, and to the number of sweeps, which an accelerator chooses for all in common).
+    Arguments are those of ``fit``. Release i draws from the seed and i. What it shares with others
+    is the number of sweeps, which warm-up chooses for some releases in common if it is not given.
 
     Returns:
         ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions
@@ -242,9 +242,12 @@ def _container_of_many(
 ):
     """As of one fit, with a dimension more: ``[chain, draw, fit, ...]``."""
     joined = [(run.draws, run.prior) for run in runs]
-    kept, prior = jax.tree.map(lambda *parts: np.concatenate(parts), *joined)
+    kept, prior = jax.tree.map(lambda *parts: np.concatenate(parts)[: len(releases)], *joined)
     kept = jax.tree.map(lambda x: np.moveaxis(x, 0, 2), kept)
-    sizes = [len(run.draws.free) for run in runs]
+
+    def each_fit(values):
+        return np.repeat(values, [len(run.draws.free) for run in runs])[: len(releases)]
+
     free = np.clip(kept.free, -1e300, 1e300)
     return draws_.as_inference_data(
         posterior=kept.params,
@@ -259,8 +262,8 @@ def _container_of_many(
         fits={
             "r_hat": np.max(r_hat(free), axis=-1),
             "ess_bulk": np.min(bulk_ess(free), axis=-1),
-            "sweeps_per_draw": np.repeat([run.tuning.sweeps_per_draw for run in runs], sizes),
-            "warm_up_sweeps": np.repeat([run.warm_up_sweeps for run in runs], sizes),
+            "sweeps_per_draw": each_fit([run.tuning.sweeps_per_draw for run in runs]),
+            "warm_up_sweeps": each_fit([run.warm_up_sweeps for run in runs]),
         },
     )
 

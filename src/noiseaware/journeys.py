@@ -33,6 +33,7 @@ from noiseaware.warming import MAX_WINDOWS, MIN_WINDOWS, WINDOW_DRAWS, Limits, l
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
+CPU_LANES = 16  # chains in one call, where there are several data sets
 PILOT_FROM, MIN_PILOT_RECORDS, PILOT_SHARE = 100_000, 10_000, 100
 PILOT_WINDOWS, WINDOWS_AFTER_PILOT = 4, 2
 
@@ -206,24 +207,22 @@ def run_many(
 ) -> list[Run]:
     """All the draws from each of some releases of one shape, a run a batch.
 
-    An accelerator takes all releases as one batch, side by side. On a CPU each is a batch of its
-    own, with its own number of sweeps, and every core works on another.
+    An accelerator takes all releases as one batch, side by side. On a CPU every core works on
+    another batch, of a few releases: as many as fill its vectors.
     """
-    size = 1 if _is_cpu() else len(problems)
-    batches = [
-        _Batch(keys[at : at + size], problems[at : at + size])
-        for at in range(0, len(problems), size)
-    ]
+    size = max(1, CPU_LANES // settings.num_chains) if _is_cpu() else len(problems)
+    batches = _batches(keys, problems, min(size, len(problems)))
+    num_threads = max(1, num_cores() // len(batches)) if _is_cpu() else 1
     is_stopped = threading.Event()
     inner = _Stoppable(is_stopped) if len(batches) > 1 else bar
 
     def begin(batch: _Batch) -> _Begun:
         with jax.enable_x64(True):  # a thread's own setting
-            return _begin(batch, settings, 1, inner)
+            return _begin(batch, settings, num_threads, inner)
 
     def go(batch: _Batch, begun: _Begun) -> Run:
         with jax.enable_x64(True):
-            journey, crew = _embark(batch, settings, begun, layout, 1)
+            journey, crew = _embark(batch, settings, begun, layout, num_threads)
             journey = _warm_up(journey, crew, inner, Checkpoint(None))
             run = _run(_draw(journey, crew, inner, Checkpoint(None)), begun.prior, crew)
         if inner is not bar:
@@ -250,6 +249,16 @@ def run_many(
         except BaseException:
             is_stopped.set()
             raise
+
+
+def _batches(keys: PRNGKeyArray, problems: Sequence[Problem], size: int) -> list[_Batch]:
+    """Equal ones, so that one compiled program serves all; the last problem fills up the last."""
+    num_batches = -(-len(problems) // size)
+    indices = np.minimum(np.arange(num_batches * size), len(problems) - 1)
+    return [
+        _Batch(keys[batch], [problems[i] for i in batch])
+        for batch in np.split(indices, num_batches)
+    ]
 
 
 class _Stoppable(Silent):

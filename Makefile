@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_BENCH := $(VENV)/.installed-bench
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 WORKERS ?= 2
 
 .PHONY: demo test test-all lint format bench wheel clean
@@ -28,7 +30,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 # make bench [ONLY=name] [QUICK=1]
-bench: $(INSTALLED)
+bench: $(INSTALLED_BENCH)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 wheel: $(INSTALLED)
@@ -36,7 +38,11 @@ wheel: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) ".[dev]"
+	touch $@
+
+$(INSTALLED_BENCH): $(INSTALLED)
+	$(INSTALL) ".[bench]"
 	touch $@
 
 clean:

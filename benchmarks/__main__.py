@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-BENCHES = ("regression", "naive_bayes", "fit", "batch", "gpu")
+BENCHES = (
+    "regression", "naive_bayes", "numba", "fit", "cold", "batch", "scaling", "gpu", "gpu_large",
+)  # fmt: skip
 RESULTS = HERE / "results.json"
 
 

@@ -8,14 +8,10 @@ their own. Ratios are geometric means over releases.
 import time
 import warnings
 
-import jax
 import numpy as np
 
 import noiseaware as na
-from noiseaware import chains
-from noiseaware.convergence import bulk_ess
-from noiseaware.samplers.proposals import from_model
-from noiseaware.warming import learn_shape
+from benchmarks.compiled_loop import plain_chains
 
 NUM_RECORDS, NUM_CHAINS = 100, 4
 EPSILONS = (0.1, 1.0, 10.0)
@@ -32,34 +28,6 @@ def seconds_per_sweep(sweep, records, released, scale, num_sweeps: int) -> float
             sweep(rng, current, released, scale)
         best = min(best, (time.perf_counter() - begin) / num_sweeps)
     return best
-
-
-def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_per_draw: int):
-    """(ESS per chain-sweep, seconds per chain-sweep) of the compiled plain sweep."""
-    problem = chains.Problem(
-        model, release.statistic, release.mechanism, release.values, from_model
-    )
-    with jax.enable_x64(True):
-        key = jax.random.key(0)
-        problems = chains.stack([problem])
-        begun = chains.start(key[None], problems, None, NUM_RECORDS, NUM_CHAINS)
-        states, shape = begun.states, learn_shape(np.asarray(begun.free))
-        keys = jax.random.split(key, NUM_CHAINS)[None]
-        seconds, free = [], []
-        for index in range(12):
-            begin = time.perf_counter()
-            count = num_draws // 10
-            tuning = chains.Tuning(shape, *map(np.asarray, (sweeps_per_draw, 1, True)))
-            states, drawn = chains.run_chunk(
-                keys, states, tuning, np.asarray(index * count), np.asarray(count),
-                problems=problems, kernel="record_augmentation", capacity=count,
-            )  # fmt: skip
-            free.append(np.asarray(drawn.free)[0])
-            seconds.append(time.perf_counter() - begin)
-    kept = np.concatenate(free[2:], axis=1)  # the first two warm up, and the first compiles
-    num_sweeps = NUM_CHAINS * kept.shape[1] * sweeps_per_draw
-    per_chunk = num_sweeps / 10
-    return float(np.min(bulk_ess(kept))) / num_sweeps, min(seconds[2:]) / per_chunk
 
 
 def ess_per_second(release: na.Release, model: na.Model, num_draws: int) -> float:

@@ -99,3 +99,21 @@ def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
     expected = np.column_stack([end.records[name] for name in model.columns])
     assert np.array_equal(found, expected)
     assert 0.05 < float(info.acceptance_rate) < 0.95, "both outcomes must occur to be compared"
+
+
+def test_numba_loop_is_the_loop_by_record():
+    """Equal seeds, equal chains."""
+    pytest.importorskip("numba")
+    from benchmarks import regression_numba
+
+    release, _, records = bench_regression.problem_at(1.0, 0)
+    expected, found = records.copy(), records.copy()
+    rng, same_rng = np.random.default_rng(3), np.random.default_rng(3)
+    for _ in range(5):
+        before = found.copy()
+        coefficients = regression_loop.sweep_by_record(rng, expected, release.values, SCALE)
+        drawn = regression_numba.chain(same_rng, found, release.values, SCALE, 1)
+        assert np.allclose(drawn, coefficients, rtol=1e-9)
+        assert np.allclose(found, expected, rtol=1e-9)
+        is_accepted = np.any(found != before, axis=1)
+        assert 0.05 < np.mean(is_accepted) < 0.95, "both outcomes must occur to be compared"

@@ -22,7 +22,7 @@ from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation
 from noiseaware.samplers.interweaving import Shape
-from noiseaware.samplers.layout import Layout, split
+from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split
 from noiseaware.samplers.proposals import Proposal
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.statistics import Statistic
@@ -120,7 +120,9 @@ def start(
             params, _ = jax.vmap(constrain)(free_params)
         init = functools.partial(record_augmentation.init, model=model, num_records=num_records)
         states = jax.vmap(init)(jr.split(key_states, num_chains), params)
-        variance = swap_variance(key_swaps, problem, prior, num_records)
+        variance = jnp.array(jnp.nan)
+        if jax.default_backend() != "cpu" or num_records >= MIN_RECORDS_FOR_BLOCKS:
+            variance = swap_variance(key_swaps, problem, prior, num_records)
         return Start(prior, free[order], states, variance)
 
     return _over_data_sets(one, keys, problems, free_params)

@@ -33,6 +33,10 @@ ALLOWED = {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
         "convergence", "chains", "journeys",
     },
+    "maximizing": {
+        "validate", "schema", "release", "models", "samplers", "running", "draws", "chains",
+        "warming", "fitting",
+    },
 }  # fmt: skip
 
 

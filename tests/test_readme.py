@@ -12,7 +12,7 @@ README = Path(__file__).parents[1] / "README.md"
 def test_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict = {}
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)

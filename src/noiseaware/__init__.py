@@ -11,6 +11,7 @@ _HOMES = {
     "accounting": ("ApproxDP", "GDP", "PureDP", "ZCDP", "compose", "to_approx_dp", "to_zcdp"),
     "draws": ("ConvergenceWarning", "summarize"),
     "fitting": ("IncompleteWarning", "fit", "fit_many"),
+    "maximizing": ("Maximum", "maximize"),
     "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
     "models": (
         "BetaBernoulli", "CovariancePrior", "DirichletCategorical", "Exponential", "GammaPrior",

@@ -79,7 +79,7 @@ def summarize(draws):
     r_hat, ess = arviz.rhat(posterior), arviz.ess(posterior, method="bulk")
     tail = arviz.ess(posterior, method="tail")
     rows = {}
-    for name, index, label in _scalars(posterior):
+    for name, index, label in scalars(posterior):
         values = posterior[name].values[(..., *index)]
         prior_sd = prior[name].values[(..., *index)].std(ddof=1)
         low, high = np.quantile(values, [0.05, 0.95])
@@ -98,7 +98,7 @@ def summarize(draws):
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-def _scalars(dataset):
+def scalars(dataset):
     """(variable, index, label) of every scalar parameter; a symmetric one only once."""
     for name, variable in dataset.data_vars.items():
         axes = [axis for axis in variable.dims if axis not in ("chain", "draw")]

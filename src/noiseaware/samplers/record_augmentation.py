@@ -17,7 +17,7 @@ and the statistic only through ``contribution(record) = t(record)``.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,14 @@ class RecordAugmentationInfo(NamedTuple):
     log_density: Float[Array, ""]
 
 
+class Tally(Protocol):
+    """What to sum over the visits of a sweep, given each record's probability of rejection."""
+
+    def __call__(
+        self, current: Records, proposed: Records, rejection: Float[Array, " n"]
+    ) -> Float[Array, "..."]: ...
+
+
 class _Sweep(NamedTuple):
     """Where a sweep stands."""
 
@@ -55,6 +63,7 @@ class _Sweep(NamedTuple):
     log_g: Float[Array, ""]
     sum_of_rates: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
+    tallied: Float[Array, "..."]
 
 
 def init(
@@ -77,16 +86,42 @@ def step(
     """One sweep: draw ``theta`` once, then visit every record."""
     key_params, key_sweep = jr.split(key)
     params = model.sample_posterior(key_params, state.params, state.records)
-    num_records, num_segments, size = split(state.records, layout.segment_size)
+    records, info, _ = sweep_records(
+        key_sweep,
+        params,
+        state.records,
+        model=model,
+        contribution=contribution,
+        log_density=log_density,
+        proposal=proposal,
+        layout=layout,
+    )
+    return RecordAugmentationState(params, records), info
+
+
+def sweep_records(
+    key: PRNGKeyArray,
+    params: Params,
+    records: Records,
+    *,
+    model: Model,
+    contribution: Callable[[Record], Float[Array, " m"]],
+    log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
+    proposal: Proposal = from_model,
+    layout: Layout = Layout(),
+    tally: Tally | None = None,
+) -> tuple[Records, RecordAugmentationInfo, Float[Array, "..."]]:
+    """Step 2, a visit to every record; last comes what ``tally`` returned, over the segments."""
+    num_records, num_segments, size = split(records, layout.segment_size)
 
     def visit_segment(index, sweep: _Sweep) -> _Sweep:
-        key_records, key_accept = jr.split(jr.fold_in(key_sweep, index))
+        key_records, key_accept = jr.split(jr.fold_in(key, index))
         first = jnp.minimum(index * size, num_records - size)
         current = take(sweep.records, first, size)
         proposed, log_corrections = proposal(key_records, model, params, current)
         changes = jax.vmap(contribution)(proposed) - jax.vmap(contribution)(current)
         log_corrections = jnp.broadcast_to(log_corrections, (size,))
-        is_accepted, sweep = _visit_blocks(
+        is_accepted, acceptance, sweep = _visit_blocks(
             key_accept,
             sweep,
             _block_sums(changes, layout.block_size),
@@ -96,14 +131,23 @@ def step(
         )
         is_accepted = jnp.repeat(is_accepted, layout.block_size)[:size]
         chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposed, current)
+        if tally is not None:
+            acceptance = jnp.repeat(acceptance, layout.block_size)[:size]
+            is_new = first + jnp.arange(size) >= index * size  # not shared with the one before
+            counted = tally(current, proposed, jnp.where(is_new, 1 - acceptance, 0.0))
+            sweep = sweep._replace(tallied=sweep.tallied + counted)
         return sweep._replace(
             records=put(sweep.records, chosen, first),
             sum_of_rates=sweep.sum_of_rates + jnp.mean(is_accepted, dtype=float),
         )
 
     # The total is rebuilt from the records at every sweep: a carried sum would drift.
-    total = total_of(contribution, state.records, layout.segment_size)
-    sweep = _Sweep(state.records, total, log_density(total), jnp.zeros(()), jnp.array(jnp.inf))
+    total = total_of(contribution, records, layout.segment_size)
+    tallied = jnp.zeros(())
+    if tally is not None:
+        part = take(records, 0, size)
+        tallied = jnp.zeros_like(tally(part, part, jnp.zeros(size)))
+    sweep = _Sweep(records, total, log_density(total), jnp.zeros(()), jnp.array(jnp.inf), tallied)
     if num_segments == 1:
         sweep = visit_segment(0, sweep)
     else:
@@ -111,7 +155,7 @@ def step(
     info = RecordAugmentationInfo(
         sweep.sum_of_rates / num_segments, sweep.min_log_ratio, sweep.log_g
     )
-    return RecordAugmentationState(params, sweep.records), info
+    return sweep.records, info, sweep.tallied
 
 
 def _block_sums(terms: Float[Array, "n ..."], block_size: int) -> Float[Array, "blocks ..."]:
@@ -124,12 +168,12 @@ def _block_sums(terms: Float[Array, "n ..."], block_size: int) -> Float[Array, "
 
 
 def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unroll: int):
-    """Accept or reject one block after the other."""
+    """Accept or reject one block after the other; also the probability of each acceptance."""
     # -Exponential(1) is the log of a uniform, without its zero.
     thresholds = -jr.exponential(key, log_corrections.shape) - log_corrections
 
     def visit(carry, swap):
-        total, log_g, min_log_ratio = carry
+        total, log_g = carry
         change, threshold = swap
         new_total = total + change
         new_log_g = log_density(new_total)
@@ -137,9 +181,12 @@ def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unr
         is_accepted = threshold < log_ratio
         total = jnp.where(is_accepted, new_total, total)
         log_g = jnp.where(is_accepted, new_log_g, log_g)
-        return (total, log_g, jnp.minimum(min_log_ratio, log_ratio)), is_accepted
+        return (total, log_g), log_ratio
 
-    carry = (sweep.total, sweep.log_g, sweep.min_log_ratio)
-    carry, is_accepted = jax.lax.scan(visit, carry, (changes, thresholds), unroll=unroll)
-    total, log_g, min_log_ratio = carry
-    return is_accepted, sweep._replace(total=total, log_g=log_g, min_log_ratio=min_log_ratio)
+    (total, log_g), log_ratios = jax.lax.scan(
+        visit, (sweep.total, sweep.log_g), (changes, thresholds), unroll=unroll
+    )
+    acceptance = jnp.exp(jnp.minimum(log_ratios + log_corrections, 0.0))
+    min_log_ratio = jnp.minimum(sweep.min_log_ratio, jnp.min(log_ratios))
+    sweep = sweep._replace(total=total, log_g=log_g, min_log_ratio=min_log_ratio)
+    return thresholds < log_ratios, acceptance, sweep

@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PANELS = (  # (title, axis, {label: key up to its number})
     (
-        "Records", "n",
+        "Records", "n, one chain",
         {"iteration": "scaling.ns_per_record.n", "plain sweep": "scaling.plain_ns_per_record.n"},
     ),
     ("Sums", "m, at n = 10⁴", {"iteration": "scaling.ns_per_record.m"}),
@@ -36,13 +36,19 @@ def main() -> None:
 
     figures = json.loads((HERE / "results.json").read_text())
     record = json.loads((HERE / "gpu_record.json").read_text())
-    canvas, axes = pyplot.subplots(1, len(PANELS), figsize=(14, 3.6), layout="constrained")
+    canvas, axes = pyplot.subplots(
+        1, len(PANELS), figsize=(14, 3.6), sharey=True, layout="constrained"
+    )
     for axis, (title, label, curves) in zip(axes, PANELS, strict=True):
-        for name, prefix in curves.items():
-            axis.plot(*curve(figures, prefix), "o-", label=f"{name}, one core")
         axis.set(title=title, xlabel=label, xscale="log", yscale="log")
-    for key, size, name in GPU_POINTS:
-        axes[0].plot(size, record[key] * 1e6 / size, "s", label=f"{name}, {record['device']}")
+        for name, prefix in curves.items():
+            at, spent = curve(figures, prefix)
+            axis.plot(at, spent, "o-", label=f"{name}, one core")
+            axis.set_xticks(at, [f"{number:g}" for number in at], minor=False)
+        axis.minorticks_off()
+    for index, (key, size, name) in enumerate(GPU_POINTS):
+        label = f"{name}, {record['device']}"
+        axes[0].plot(size, record[key] * 1e6 / size, "s", color=f"C{index}", label=label)
     axes[0].set_ylabel("ns per record update")
     for axis in axes:
         axis.legend(frameon=False)

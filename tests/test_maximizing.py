@@ -234,6 +234,7 @@ def test_rejections_weigh_the_score_of_the_enumerated_likelihood(layout, scale):
     assert abs(z_score(weighed, 0.9 * exact)) > MAX_Z, "the control: a tenth off"
 
 
+@pytest.mark.slow
 @in_group("maximize normal")
 @pytest.mark.parametrize("target", ["likelihood", "posterior"])
 @pytest.mark.parametrize("stddev", [0.5, 30.0])
@@ -252,6 +253,7 @@ def test_a_normal_mean_with_normal_noise_has_a_closed_form(stddev, target):
     assert_agrees(*numbers(found, "mean"), shift / precision, precision**-0.5)
 
 
+@pytest.mark.slow
 @in_group("maximize categorical")
 @pytest.mark.parametrize("target", ["likelihood", "posterior"])
 def test_probabilities_of_three_levels_are_those_of_the_enumerated_tables(target):

@@ -5,8 +5,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-INSTALLED_BENCH := $(VENV)/.installed-bench
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 WORKERS ?= 2
 
 .PHONY: demo test test-all lint format bench wheel clean
@@ -30,7 +28,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 # make bench [ONLY=name] [QUICK=1]
-bench: $(INSTALLED_BENCH)
+bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 wheel: $(INSTALLED)
@@ -38,11 +36,7 @@ wheel: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) ".[dev]"
-	touch $@
-
-$(INSTALLED_BENCH): $(INSTALLED)
-	$(INSTALL) ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
 clean:

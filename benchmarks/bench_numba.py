@@ -4,7 +4,6 @@ Ours is a default fit, compilation and warm-up excluded; the loop's effective si
 its seconds per sweep are its own, of one run. Ratios are geometric means over releases.
 """
 
-import importlib.util
 import time
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from benchmarks.against_loops import ess_per_second
 from benchmarks.bench_regression import problem_at
 from benchmarks.compiled_loop import plain_chains
+from benchmarks.regression_numba import chain
 from noiseaware.convergence import bulk_ess
 
 EPSILONS = (0.1, 1.0, 10.0, 30.0)
@@ -19,9 +19,6 @@ NUM_CHAINS = 4
 
 
 def run(quick: bool) -> dict[str, float]:
-    if importlib.util.find_spec("numba") is None:
-        print("numba: skipped, it is not installed; `make bench` installs it")
-        return {}
     num_seeds, num_draws, num_sweeps = (1, 200, 50_000) if quick else (5, 1_000, 250_000)
     found, seconds, ratios = {}, [], []
     for epsilon in EPSILONS:
@@ -41,8 +38,6 @@ def run(quick: bool) -> dict[str, float]:
 
 def of_loop(release, records, num_sweeps: int) -> tuple[float, float]:
     """(ESS per sweep, seconds per sweep) of chains that start at the true records."""
-    from benchmarks.regression_numba import chain
-
     scale = float(release.mechanism.scale)
     chain(np.random.default_rng(), records.copy(), release.values, scale, 1)  # compiles
     drawn, seconds = [], []

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from benchmarks import bench_naive_bayes, bench_regression, naive_bayes_loop, regression_loop
+from benchmarks import (
+    bench_naive_bayes,
+    bench_regression,
+    naive_bayes_loop,
+    regression_loop,
+    regression_numba,
+)
 
 import noiseaware as na
 from noiseaware.samplers import record_augmentation
@@ -103,9 +109,6 @@ def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
 
 def test_numba_loop_is_the_loop_by_record():
     """Equal seeds, equal chains."""
-    pytest.importorskip("numba")
-    from benchmarks import regression_numba
-
     release, _, records = bench_regression.problem_at(1.0, 0)
     expected, found = records.copy(), records.copy()
     rng, same_rng = np.random.default_rng(3), np.random.default_rng(3)

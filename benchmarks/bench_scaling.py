@@ -2,8 +2,15 @@
 
 Of the regression at epsilon = 1 with two predictors, and one of these at a time varied. A full
 iteration of the default kernel is a sweep and a move of params; ``plain`` is the sweep alone.
-``python -m benchmarks.picture`` draws the curves.
+``python -m benchmarks.picture`` draws the curves. Random numbers are also timed alone.
 """
+
+import functools
+import time
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 
 from benchmarks.compiled_loop import Regressions, nanoseconds
 
@@ -22,6 +29,10 @@ def run(quick: bool) -> dict[str, float]:
         for kernel, prefix in (("interweaving", ""), ("record_augmentation", "plain_")):
             spent, _ = nanoseconds(kernel, Regressions(size))
             found[f"scaling.{prefix}ns_per_record.n{name}"] = spent
+    found["scaling.ns_per_normal"] = random_nanoseconds(jr.normal)
+    found["scaling.ns_per_64_bits"] = random_nanoseconds(
+        functools.partial(jr.bits, dtype=jnp.uint64)
+    )
     if quick:
         return found
     per_record = "scaling.ns_per_record"
@@ -38,3 +49,21 @@ def run(quick: bool) -> dict[str, float]:
         found[f"scaling.acceptance.eps{epsilon:g}"] = rate
         found[f"scaling.ns_per_accepted.eps{epsilon:g}"] = spent / rate
     return found
+
+
+def random_nanoseconds(draw) -> float:
+    """Per number: three a record, for 100 records of four chains, a thousand times."""
+    with jax.enable_x64(True):
+        size, num_repeats = (4, 100, 3), 1_000
+
+        def add(index, total):
+            return total + jnp.asarray(draw(jr.fold_in(jr.key(0), index), size), float)
+
+        summed = jax.jit(lambda: jax.lax.fori_loop(0, num_repeats, add, jnp.zeros(size)))
+        summed().block_until_ready()
+        seconds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            summed().block_until_ready()
+            seconds.append(time.perf_counter() - begin)
+    return min(seconds) / (1_200 * num_repeats) * 1e9

@@ -24,8 +24,8 @@ half of its sweeps. Differences of S give the information J, ``J^-1 S`` the next
 ``cholesky J^-1 cholesky^T`` the next unit, soon the standard error. When the points move, records
 are rebuilt from their noises, ``x = phi(theta, u)``, and the chains go on. Sweeps double until the
 Monte Carlo errors, from the spread over chains, are small. Once the maximum seems less than
-``CLOSE`` standard errors away, the score must point back to it from one unit beyond, on both sides
-of every axis; if it points on, the search ends without a maximum.
+``CLOSE`` standard errors away, the score must point back to it from ``AWAY`` units beyond, on both
+sides of every axis; if it points on, the search ends without a maximum.
 
 The density whose mode is found is that in the params' own coordinates, so no Jacobian enters; for a
 simplex these are all entries but one, for a covariance the lower triangle. Standard errors are
@@ -63,13 +63,15 @@ from noiseaware.warming import learn_shape
 
 TARGETS = ("likelihood", "posterior")
 WARM_UP_DRAWS = 250
-MAX_STEP = 4.0  # units
+MAX_STEP = 8.0  # units
 MAX_STRETCH = 4.0  # by which the unit shrinks in one round
 MIN_CURVATURE = 1e-12
 FIRST_SWEEPS, MAX_SWEEPS = 16, 2**13
+MAX_UNCLEAR_SWEEPS = 2**10  # then the density is too flat to show a maximum
 MAX_ROUNDS = 60
 MIN_EXCHANGES = 10  # of every record while the last round counts
-CLOSE = 0.3  # standard errors
+CLOSE = 0.1  # standard errors to go, when it is time to look from beyond
+AWAY = 2.0  # units
 NOISY = 0.25  # Monte Carlo errors above which a round decides little
 MAX_Z = 4.0  # a step, or a slope, of so many Monte Carlo errors is real
 
@@ -227,16 +229,20 @@ def _search(
     """What the last round says of the maximum, or nothing where there is none."""
     # The noise of a difference quotient falls with the offset, its bias grows with the square.
     offset = np.sqrt(precision) / 2
-    frame, num_sweeps, is_peak = start, FIRST_SWEEPS, None
+    frame, num_sweeps, radius, is_peak = start, FIRST_SWEEPS, 1.0, None
+    last_step = last_gain = None
     for index in range(MAX_ROUNDS):
         bar.say(f"maximising, round {index + 1}, {num_sweeps} sweeps")
         scores, acceptance_rate = chains.scores(_points(frame, offset), num_sweeps)
         if not np.all(np.isfinite(scores)):
             return None
+        score = np.mean(scores[0], axis=0)
+        if last_step is not None:
+            radius = _next_radius(radius, score @ last_step / last_gain)
         found = _estimate(scores @ frame.cholesky, offset)
-        moved = _moved(frame, found, start)
+        moved = _moved(frame, found, start, radius)
         if found.is_close and is_peak is None:
-            away = _points(_Frame(moved.location, frame.cholesky), 1.0)
+            away = _points(_Frame(moved.location, frame.cholesky), AWAY)
             is_peak = _is_peak(chains.scores(away, num_sweeps)[0] @ frame.cholesky)
         if is_peak is False:
             return None
@@ -247,11 +253,25 @@ def _search(
             if is_done or num_sweeps == MAX_SWEEPS:
                 return report
         is_unclear = found.is_close and is_peak is None
+        if is_unclear and num_sweeps >= MAX_UNCLEAR_SWEEPS:
+            return None
         if is_unclear or found.is_noisy or not found.is_moving:
             num_sweeps = min(2 * num_sweeps, MAX_SWEEPS)
+        last_step = None
         if found.is_moving and not is_unclear:
+            last_step = moved.location - frame.location
+            last_gain = score @ last_step
             frame = moved
     return None
+
+
+def _next_radius(radius: float, ratio: float) -> float:
+    """From the score along the last step, at its end over that at its start: 0 after a good step,
+    near 1 after one too short, negative after one too long.
+    """
+    if ratio < -0.5:  # Newton's step may cycle where the density is not concave
+        return radius / 3
+    return min(2 * radius, MAX_STEP) if ratio > 0.25 else radius
 
 
 def _points(frame: _Frame, offset: float) -> Float[np.ndarray, "points d"]:
@@ -387,10 +407,10 @@ def _error_of_mean(chains: np.ndarray) -> np.ndarray:
     return np.std(chains, axis=0, ddof=1) / np.sqrt(len(chains))
 
 
-def _moved(frame: _Frame, found: _Estimate, start: _Frame) -> _Frame:
+def _moved(frame: _Frame, found: _Estimate, start: _Frame, radius: float) -> _Frame:
     """At the next location, with the standard error as unit where it is less than at the start."""
     step = np.mean(found.steps, axis=0)
-    step = step * MAX_STEP / max(float(np.linalg.norm(step)), MAX_STEP)
+    step = step * radius / max(float(np.linalg.norm(step)), radius)
     ratio = np.linalg.solve(start.cholesky, frame.cholesky)
     variances, axes = np.linalg.eigh(ratio @ found.variance @ ratio.T)
     root = start.cholesky @ (axes * np.sqrt(np.minimum(variances, 1.0)))

@@ -199,6 +199,11 @@ def test_few_draws_end_in_a_warning_that_names_the_parameter():
         na.fit(count_release(), MODEL, chains=2, draws=25, **QUIET)
 
 
+def test_draws_too_few_to_judge_are_warned_of():
+    with pytest.warns(na.ConvergenceWarning, match="R-hat nan"):
+        na.fit(count_release(), MODEL, draws=2, **QUIET)
+
+
 def test_a_default_fit_of_the_papers_regression_converges():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(100, 2)) + [0.9, -1.17]

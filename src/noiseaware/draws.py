@@ -117,7 +117,7 @@ def warn_if_not_converged(summary) -> None:
     bad = summary[has_high_r_hat | has_low_ess]
     if bad.empty:
         return
-    worst = bad.loc[bad["ess_bulk"].idxmin()]
+    worst = bad.loc[bad["ess_bulk"].fillna(0.0).idxmin()]
     warnings.warn(
         f"{len(bad)} of {len(summary)} parameters have R-hat above {MAX_R_HAT} or effective "
         f"sample size below {MIN_ESS}. Worst: {worst.name}, R-hat {worst['r_hat']:.4f}, bulk "

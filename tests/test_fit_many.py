@@ -1,5 +1,7 @@
 """Many releases at once: each as if it were alone."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -99,7 +101,15 @@ def test_releases_that_do_not_go_together_are_refused(releases, message):
         na.fit_many(releases, MODEL, **QUIET)
 
 
-def test_ctrl_c_ends_all_fits(monkeypatch):
+def test_every_fit_has_its_own_cost(in_turn):
+    costs = [json.loads(cost)["epsilon"] for cost in json.loads(in_turn.attrs["cost"])]
+    assert costs == [release.cost.epsilon for release in RELEASES]
+    assert len(set(costs)) == 3
+
+
+@pytest.mark.parametrize("chunk", [500, 20], ids=["in a thread", "in the first batch, halfway"])
+def test_ctrl_c_ends_all_fits(monkeypatch, chunk):
+    monkeypatch.setattr(journeys, "CHUNK_DRAWS", chunk)
     calls, draw_more = [], journeys._draw_more
 
     def interrupted(*args):

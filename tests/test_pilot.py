@@ -1,6 +1,7 @@
 """A pilot changes where a large fit starts, and what it costs; not where it ends."""
 
 import numpy as np
+import pytest
 
 import noiseaware as na
 from noiseaware import journeys, pilot
@@ -70,3 +71,31 @@ def test_a_fit_after_two_pilots_reaches_the_closed_form(monkeypatch):
     assert row["r_hat"] < 1.02
     assert abs(row["mean"] - mean) < MAX_Z * width / np.sqrt(row["ess_bulk"])
     assert abs(row["sd"] / width - 1) < MAX_Z / np.sqrt(2 * row["ess_bulk"])
+
+
+def test_a_fit_after_a_pilot_is_resumed_without_another(monkeypatch, tmp_path):
+    monkeypatch.setattr(journeys, "PILOT_FROM", 400)
+    monkeypatch.setattr(journeys, "MIN_PILOT_RECORDS", 100)
+    monkeypatch.setattr(journeys, "CHUNK_DRAWS", 30)
+    monkeypatch.setattr("noiseaware.running.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("noiseaware.running.MAX_SHARE_OF_TIME", 1.0)
+    release = na.Release(
+        [170.0], na.Count("x"), na.Laplace(5.0), neighbours="replace", num_records=400
+    )
+    model, path = na.BetaBernoulli("x", 2.0, 3.0), tmp_path / "checkpoint"
+    settings = {"seed": 1, "draws": 200, "progress": False}
+    expected = na.fit(release, model, **settings)
+    draw_more, calls = journeys._draw_more, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise RuntimeError("stopped")
+        return draw_more(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journeys, "_draw_more", interrupted)
+        with pytest.raises(RuntimeError, match="stopped"):
+            na.fit(release, model, checkpoint=path, **settings)
+    monkeypatch.setattr(journeys, "_pilot", None)
+    assert na.fit(release, model, checkpoint=path, **settings).posterior.equals(expected.posterior)

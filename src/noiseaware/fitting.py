@@ -58,7 +58,8 @@ def fit(
         seed: of all random numbers; the same seed gives the same draws.
         num_records: n, where the release does not make it public.
         method: ``"interweaving"``, ``"record_augmentation"`` (the plain sweep) or ``"auto"``.
-        chains: number of chains, each started from its own draw of the prior.
+        chains: number of chains, each started from its own draw of the prior or, from 100,000
+            records on, of a pilot's wider posterior.
         draws: kept draws a chain.
         sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
         proposal: how records are proposed, from the model if not given; see ``RandomWalk``.
@@ -144,7 +145,12 @@ def fit_many(
     with jax.enable_x64(True), progress_bar(progress) as bar:
         keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(np.arange(len(releases)))
         runs = run_many(keys, problems, settings, bar)
-    attrs = _attrs(releases[0], problems[0], settings, method, seed) | {
+    attrs = _attrs(releases[0], problems[0], settings, method, seed)
+    every = [_attrs(release, problems[0], settings, method, seed) for release in releases]
+    for name in ("neighbours", "noise", "cost"):  # a list where they differ, one a fit
+        if len({each[name] for each in every}) > 1:
+            attrs[name] = json.dumps([each[name] for each in every])
+    attrs |= {
         "block_size": runs[0].layout.block_size,
         "seconds": time.perf_counter() - begin,
     }

@@ -224,7 +224,10 @@ def run_many(
         with jax.enable_x64(True):
             journey, crew = _embark(batch, settings, begun, layout, num_threads)
             journey = _warm_up(journey, crew, inner, Checkpoint(None))
-            run = _run(_draw(journey, crew, inner, Checkpoint(None)), begun.prior, crew)
+            inner.expect(settings.num_draws, 0)
+            while journey.num_kept < settings.num_draws:  # all or none: Ctrl-C is not caught here
+                journey = _draw_more(journey, crew, inner)
+            run = _run(journey, begun.prior, crew)
         if inner is not bar:
             bar.advance(1)
         return run

@@ -5,7 +5,6 @@ iteration of the default kernel is a sweep and a move of params; ``plain`` is th
 ``python -m benchmarks.picture`` draws the curves. Random numbers are also timed alone.
 """
 
-import functools
 import time
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from benchmarks.compiled_loop import Regressions, nanoseconds
+from noiseaware import randomness
 
 SIZES = {f"1e{k}": 10**k for k in range(2, 8)}
 QUICK_SIZES = ("1e4", "1e5")
@@ -29,10 +29,8 @@ def run(quick: bool) -> dict[str, float]:
         for kernel, prefix in (("interweaving", ""), ("record_augmentation", "plain_")):
             spent, _ = nanoseconds(kernel, Regressions(size))
             found[f"scaling.{prefix}ns_per_record.n{name}"] = spent
-    found["scaling.ns_per_normal"] = random_nanoseconds(jr.normal)
-    found["scaling.ns_per_64_bits"] = random_nanoseconds(
-        functools.partial(jr.bits, dtype=jnp.uint64)
-    )
+    found["scaling.ns_per_normal"] = random_nanoseconds(randomness.normal)
+    found["scaling.ns_per_normal_of_jax"] = random_nanoseconds(jr.normal)
     if quick:
         return found
     per_record = "scaling.ns_per_record"

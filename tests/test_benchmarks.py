@@ -16,6 +16,7 @@ from benchmarks import (
 )
 
 import noiseaware as na
+from noiseaware import randomness
 from noiseaware.samplers import record_augmentation
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 
@@ -68,7 +69,7 @@ def test_regression_loop_is_the_compiled_sweep(monkeypatch, name):
         key_records, key_accept = jr.split(jr.fold_in(jr.split(key)[1], 0))
         noise = model.sample_noise(key_records, len(records))
         normals = np.column_stack([noise["predictors"], noise["response"]])
-        exponentials = np.asarray(jr.exponential(key_accept, (len(records),)))
+        exponentials = np.asarray(randomness.exponential(key_accept, (len(records),)))
     coefficients = np.asarray(end.params["coefficients"])
     monkeypatch.setattr(regression_loop, "sample_coefficients", lambda rng, records: coefficients)
     found = records.copy()
@@ -92,7 +93,7 @@ def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
         key_records, key_accept = jr.split(jr.fold_in(jr.split(key)[1], 0))
         noise = model.sample_noise(key_records, len(records))
         uniforms = np.column_stack([noise[name] for name in model.columns])
-        exponentials = np.asarray(jr.exponential(key_accept, (len(records),)))
+        exponentials = np.asarray(randomness.exponential(key_accept, (len(records),)))
     if name == "sweep_vectorised":
         uniforms = np.concatenate([uniforms[:, 0], uniforms[:, 1:].ravel()])
     params = (

@@ -94,7 +94,7 @@ def test_ctrl_c_returns_the_draws_so_far(uninterrupted, tmp_path, monkeypatch):
 
     def interrupted(self, groups, first, *args):
         if first >= uninterrupted.attrs["warm_up_sweeps"] // 3 + 150:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # in this thread, at once
         calls.append(first)
         return advance(self, groups, first, *args)
 

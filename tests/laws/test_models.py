@@ -1,5 +1,7 @@
 """Each model's prior, record law, noise map and params kernel describe one joint law."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -117,7 +119,7 @@ def test_params_kernel_reaches_the_posterior_given_records(model):
     truth = jax.tree.map(lambda value: value[0], prior_draws(model, 1, seed=7))
     records = model.sample_records(jr.key(8), truth, 3)
     params = prior_draws(model, 200_000, seed=10)
-    values = np.asarray(jax.vmap(lambda params: jnp.tanh(free_vector(model, params)))(params))
+    values = np.asarray(jax.vmap(functools.partial(bounded, model))(params))
     expected, variance = importance_weighted(model, records, params, values)
 
     def worst(found):
@@ -128,8 +130,14 @@ def test_params_kernel_reaches_the_posterior_given_records(model):
     assert worst(values[:5_000]) > MAX_Z
 
 
+def bounded(model, params):
+    """Functions that tell location and spread, and whose means exist under any prior."""
+    squashed = jnp.tanh(free_vector(model, params))
+    return jnp.concatenate([squashed, squashed**2])
+
+
 def after_some_steps(model, records, num_chains=5_000, num_steps=15):
-    """Bounded functions of params, from a prior draw unrelated to the records."""
+    """Where chains end that start from the prior, whatever the records."""
 
     def chain(key):
         key_start, key_steps = jr.split(key)
@@ -139,7 +147,7 @@ def after_some_steps(model, records, num_chains=5_000, num_steps=15):
 
         start = model.sample_prior(key_start)
         params, _ = jax.lax.scan(step, start, jr.split(key_steps, num_steps))
-        return jnp.tanh(free_vector(model, params))
+        return bounded(model, params)
 
     return np.asarray(jax.jit(jax.vmap(chain))(jr.split(jr.key(9), num_chains)))
 

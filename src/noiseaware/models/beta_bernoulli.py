@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jax.scipy import stats
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.model import Model
 from noiseaware.models.support import UnitInterval
 from noiseaware.schema import Binary
@@ -50,7 +50,7 @@ class BetaBernoulli(Model):
         return stats.bernoulli.logpmf(record[self.column], params["probability"])
 
     def sample_noise(self, key, num_records):
-        return {self.column: jr.uniform(key, (num_records,))}
+        return {self.column: randomness.uniform(key, (num_records,))}
 
     def record(self, params, noise):
         return {self.column: jnp.asarray(noise[self.column] < params["probability"], float)}

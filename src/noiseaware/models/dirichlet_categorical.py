@@ -12,7 +12,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.model import Model
 from noiseaware.models.priors import dirichlet_log_density
 from noiseaware.models.support import Simplex
@@ -57,7 +57,7 @@ class DirichletCategorical(Model):
         return jnp.log(params["probabilities"][record[self.column]])
 
     def sample_noise(self, key, num_records):
-        return {self.column: jr.uniform(key, (num_records,))}
+        return {self.column: randomness.uniform(key, (num_records,))}
 
     def record(self, params, noise):
         return {self.column: cell(edges(params["probabilities"]), noise[self.column])}

@@ -5,9 +5,8 @@ phi: ``x = e / rate`` with e standard exponential.
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.random as jr
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.model import Model
 from noiseaware.models.priors import GammaPrior
 from noiseaware.models.support import Positive
@@ -49,7 +48,7 @@ class Exponential(Model):
         return jnp.where(x >= 0, jnp.log(rate) - rate * x, -jnp.inf)
 
     def sample_noise(self, key, num_records):
-        return {self.column: jr.exponential(key, (num_records,))}
+        return {self.column: randomness.exponential(key, (num_records,))}
 
     def record(self, params, noise):
         return {self.column: noise[self.column] / params["rate"]}

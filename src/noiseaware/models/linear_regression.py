@@ -16,7 +16,7 @@ import numpy as np
 from jax.scipy import linalg, stats
 from jaxtyping import Array, Float
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.model import Model
 from noiseaware.models.normal import known_or_prior
 from noiseaware.models.priors import CovariancePrior, NormalPrior, StddevPrior
@@ -140,7 +140,7 @@ class LinearRegression(Model):
         return log_noise + jnp.sum(stats.norm.logpdf(noise["predictors"])) - log_stretch
 
     def sample_noise(self, key, num_records):
-        normals = jr.normal(key, (num_records, len(self.predictors) + 1))
+        normals = randomness.normal(key, (len(self.predictors) + 1, num_records)).T
         return {"predictors": normals[:, :-1], "response": normals[:, -1]}
 
     def record(self, params, noise):
@@ -179,7 +179,9 @@ def _normal_posterior(
     precision = precision + jnp.diag(prior.scale**-2.0)
     shift = shift + prior.location / prior.scale**2
     factor = jnp.linalg.cholesky(precision)
-    whitened = linalg.solve_triangular(factor, shift, lower=True) + jr.normal(key, shift.shape)
+    whitened = linalg.solve_triangular(factor, shift, lower=True) + randomness.normal(
+        key, shift.shape
+    )
     return linalg.solve_triangular(factor.T, whitened, lower=False)
 
 

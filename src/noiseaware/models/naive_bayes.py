@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.dirichlet_categorical import cell, concentrations, edges, within_cell
 from noiseaware.models.model import Model
 from noiseaware.models.priors import dirichlet_log_density
@@ -97,7 +97,7 @@ class NaiveBayes(Model):
         return jnp.log(params[_of(self.class_column)][y]) + sum(of_features)
 
     def sample_noise(self, key, num_records):
-        uniforms = jr.uniform(key, (1 + len(self.features), num_records))
+        uniforms = randomness.uniform(key, (1 + len(self.features), num_records))
         return dict(zip(self.columns, uniforms, strict=True))
 
     def record(self, params, noise):

@@ -10,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jax.scipy import stats
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models.model import Model
 from noiseaware.models.priors import NormalPrior, StddevPrior
 from noiseaware.models.support import Positive, RealLine
@@ -58,7 +58,7 @@ class Normal(Model):
         x = records[self.column]
         precision = self.mean.scale**-2.0 + x.size / self._stddev(params) ** 2
         shift = self.mean.location / self.mean.scale**2 + jnp.sum(x) / self._stddev(params) ** 2
-        drawn = {"mean": shift / precision + jr.normal(key_mean) / jnp.sqrt(precision)}
+        drawn = {"mean": shift / precision + randomness.normal(key_mean) / jnp.sqrt(precision)}
         if isinstance(self.stddev, StddevPrior):
             sum_of_squares = jnp.sum((x - drawn["mean"]) ** 2)
             drawn["stddev"] = self.stddev.sample_posterior(key_stddev, sum_of_squares, x.size)
@@ -68,7 +68,7 @@ class Normal(Model):
         return stats.norm.logpdf(record[self.column], params["mean"], self._stddev(params))
 
     def sample_noise(self, key, num_records):
-        return {self.column: jr.normal(key, (num_records,))}
+        return {self.column: randomness.normal(key, (num_records,))}
 
     def record(self, params, noise):
         return {self.column: params["mean"] + self._stddev(params) * noise[self.column]}

@@ -35,6 +35,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from noiseaware import randomness
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
@@ -165,7 +166,7 @@ def _move(
     if not is_exact:
         new_log_g = log_density(total_of(contribution, moved_records, layout.segment_size))
         log_ratio = (new_log_g - end.log_g) - (log_g - start.log_g)
-        is_moved &= -jr.exponential(key_accept) < log_ratio
+        is_moved &= -randomness.exponential(key_accept) < log_ratio
     state = jax.tree.map(
         lambda new, old: jnp.where(is_moved, new, old),
         RecordAugmentationState(moved, moved_records),
@@ -197,7 +198,6 @@ class _Slice(NamedTuple):
 class _Bracket(NamedTuple):
     """The interval of angles still in play, and the point tried last."""
 
-    key: PRNGKeyArray
     low: Float[Array, ""]
     high: Float[Array, ""]
     tried: _Slice
@@ -207,34 +207,35 @@ class _Bracket(NamedTuple):
 
 def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
     """One generalised elliptical slice move."""
-    key_normals, key_level, key_place, key_shrink = jr.split(key, 4)
+    key_normals, key_level, key_places = jr.split(key, 3)
     size = at.whitened.size
     # The scale v given w is inverse gamma: (FREEDOM + w.w) over a chi squared of FREEDOM + size
     # degrees, a sum of squared normals. A gamma draw would take a second to compile.
-    normals = jr.normal(key_normals, (FREEDOM + 2 * size,))
+    normals = randomness.normal(key_normals, (FREEDOM + 2 * size,))
     variance = (FREEDOM + at.whitened @ at.whitened) / jnp.sum(normals[size:] ** 2)
     direction = jnp.sqrt(variance) * normals[:size]
 
     def log_reference(whitened):
         return -(FREEDOM + size) / 2 * jnp.log1p(whitened @ whitened / FREEDOM)
 
-    level = at.log_target - log_reference(at.whitened) - jr.exponential(key_level)
+    level = at.log_target - log_reference(at.whitened) - randomness.exponential(key_level)
 
     def attempt(bracket: _Bracket) -> _Bracket:
-        key, key_angle = jr.split(bracket.key)
-        angle = jr.uniform(key_angle, minval=bracket.low, maxval=bracket.high)
+        width = bracket.high - bracket.low
+        angle = bracket.low + width * places[bracket.num_tried]
         whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
         tried = _Slice(whitened, *log_target(whitened))
         is_inside = tried.log_target - log_reference(whitened) > level
         # A point outside becomes an end of the bracket, which keeps the current one, angle 0.
         low = jnp.where(angle < 0, angle, bracket.low)
         high = jnp.where(angle < 0, bracket.high, angle)
-        return _Bracket(key, low, high, tried, is_inside, bracket.num_tried + 1)
+        return _Bracket(low, high, tried, is_inside, bracket.num_tried + 1)
 
     def goes_on(bracket: _Bracket):
         return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
 
-    high = jr.uniform(key_place, maxval=2 * jnp.pi)
-    start = _Bracket(key_shrink, high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
+    places = randomness.uniform(key_places, (1 + MAX_TRIES,))
+    high = 2 * jnp.pi * places[MAX_TRIES]
+    start = _Bracket(high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
     end = jax.lax.while_loop(goes_on, attempt, start)
     return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)

@@ -15,7 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from noiseaware import validate
+from noiseaware import randomness, validate
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.schema import Real, Records
@@ -52,7 +52,8 @@ class RandomWalk(eqx.Module):
         self._check(model)
         keys = jr.split(key, len(records))
         proposed = {
-            name: records[name] + self.stddevs[name] * jr.normal(key_column, records[name].shape)
+            name: records[name]
+            + self.stddevs[name] * randomness.normal(key_column, records[name].shape)
             for name, key_column in zip(sorted(records), keys, strict=True)
         }
         log_record = jax.vmap(model.log_record, in_axes=(None, 0))

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from noiseaware import randomness
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.samplers.layout import Layout, put, split, take, total_of
@@ -170,7 +171,7 @@ def _block_sums(terms: Float[Array, "n ..."], block_size: int) -> Float[Array, "
 def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unroll: int):
     """Accept or reject one block after the other; also the probability of each acceptance."""
     # -Exponential(1) is the log of a uniform, without its zero.
-    thresholds = -jr.exponential(key, log_corrections.shape) - log_corrections
+    thresholds = -randomness.exponential(key, log_corrections.shape) - log_corrections
 
     def visit(carry, swap):
         total, log_g = carry

@@ -1,0 +1,98 @@
+"""Uniforms, exponentials and normals in bulk, several times faster on a CPU than ``jax.random``.
+
+A sweep needs some numbers for every record, and with ``jax.random`` they took most of its time.
+Here draw i of a key is a hash of (key, i): two rounds of the 64-bit finaliser of SplitMix64
+(Steele, Lea & Flood 2014), both keyed. The streams are JAX's in all but the generator: keys are
+split by Threefry as everywhere. For Monte Carlo only: no secret may rest on these numbers, and no
+noise of a release is drawn from them.
+
+Normals come in pairs, ``sqrt(-2 log u) (cos a, sin a)`` (Box & Muller 1958), with ``a`` uniform in
+a quarter of a turn and two bits for the signs; the series for log, sine and cosine end below the
+rounding of float64. Where JAX computes in float32, its own generators are called.
+"""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt64
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+QUARTER = np.pi / 2
+SINE = [(-1) ** k * QUARTER ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(11)]
+COSINE = [(-1) ** k * QUARTER ** (2 * k) / math.factorial(2 * k) for k in range(11)]
+LOGARITHM = [2 / (2 * k + 1) for k in range(11)]  # of (1 + f) / (1 - f), over f
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    """Odd multiples of 2^-53: never 0 or 1, and ``1 - u`` is exact."""
+    if _is_single():
+        return jr.uniform(key, shape, minval=jnp.finfo(jnp.float32).tiny)
+    return _unit(_bits(key, shape))
+
+
+def exponential(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    if _is_single():
+        return jr.exponential(key, shape)
+    return -_log(uniform(key, shape))
+
+
+def normal(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+    if _is_single():
+        return jr.normal(key, shape)
+    size = math.prod(shape)
+    bits = _bits(key, (2, -(-size // 2)))
+    radius = jnp.sqrt(-2 * _log(_unit(bits[0])))
+    turn = _unit(bits[1])  # from the high 52 bits, and the signs from the lowest two
+    sine = turn * _polynomial(SINE, turn**2)
+    cosine = _polynomial(COSINE, turn**2)
+    pairs = jnp.concatenate(
+        [
+            radius * jnp.where(bits[1] & 1 == 0, sine, -sine),
+            radius * jnp.where(bits[1] & 2 == 0, cosine, -cosine),
+        ]
+    )
+    return pairs[:size].reshape(shape)
+
+
+def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt64[Array, "..."]:
+    high, low = jr.key_data(key).astype(jnp.uint64).reshape(-1, 2).T
+    seed = jnp.zeros((), jnp.uint64)
+    for word in (high << 32) | low:  # one, for Threefry's keys
+        seed = _mix(seed ^ word)
+    place = jax.lax.iota(jnp.uint64, math.prod(shape)) + 1
+    return _mix(_mix(seed + place * GOLDEN) + _mix(~seed)).reshape(shape)
+
+
+def _mix(z: UInt64[Array, "..."]) -> UInt64[Array, "..."]:
+    z = (z ^ (z >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> 27)) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> 31)
+
+
+def _unit(bits: UInt64[Array, "..."]) -> Float[Array, "..."]:
+    one_to_two = (bits >> 12) | np.uint64(0x3FF0000000000000)
+    return jax.lax.bitcast_convert_type(one_to_two, jnp.float64) - (1 - 2.0**-53)
+
+
+def _log(u: Float[Array, "..."]) -> Float[Array, "..."]:
+    """``u = 2^e m`` with m in [0.7, 1.41], ``log m`` as a series in f = (m - 1) / (m + 1)."""
+    bits = jax.lax.bitcast_convert_type(u, jnp.uint64)
+    # Adding the gap between 1 and sqrt(2) to the mantissa carries into the exponent above it.
+    gap = np.float64(1).view(np.uint64) - np.float64(math.sqrt(0.5)).view(np.uint64)
+    shifted = bits + gap
+    exponent = (shifted >> 52).astype(jnp.int64) - 1023
+    m = jax.lax.bitcast_convert_type(bits - (exponent << 52).astype(jnp.uint64), jnp.float64)
+    f = (m - 1) / (m + 1)
+    return exponent.astype(float) * math.log(2) + f * _polynomial(LOGARITHM, f**2)
+
+
+def _polynomial(coefficients, x):
+    return functools.reduce(lambda sum_, c: sum_ * x + c, coefficients[::-1], jnp.zeros_like(x))
+
+
+def _is_single() -> bool:
+    return jnp.zeros(()).dtype != jnp.float64

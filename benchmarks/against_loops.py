@@ -12,6 +12,7 @@ import numpy as np
 
 import noiseaware as na
 from benchmarks.compiled_loop import plain_chains
+from noiseaware.samplers.proposals import Proposal
 
 NUM_RECORDS, NUM_CHAINS = 100, 4
 EPSILONS = (0.1, 1.0, 10.0)
@@ -30,11 +31,16 @@ def seconds_per_sweep(sweep, records, released, scale, num_sweeps: int) -> float
     return best
 
 
-def ess_per_second(release: na.Release, model: na.Model, num_draws: int) -> float:
+def ess_per_second(
+    release: na.Release, model: na.Model, num_draws: int, proposal: Proposal | None = None
+) -> float:
     """Of a default fit, compilation and warm-up excluded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", na.ConvergenceWarning)
-        draws = na.fit(release, model, seed=0, chains=NUM_CHAINS, draws=num_draws, progress=False)
+        draws = na.fit(
+            release, model, seed=0, chains=NUM_CHAINS, draws=num_draws, proposal=proposal,
+            progress=False,
+        )  # fmt: skip
     return na.summarize(draws)["ess_bulk"].min() / draws.attrs["sampling_seconds"]
 
 

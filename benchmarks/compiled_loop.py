@@ -26,6 +26,7 @@ from noiseaware.warming import learn_shape
 RECORDS_AT_ONCE = 2**20
 NUM_STAND_INS = 2  # segments: what warm-up chooses from 10^4 records on, at epsilon = 1
 UPDATES_TIMED = 4_000_000
+DRAWN_RECORDS = 40_000_000
 
 
 class Regressions(NamedTuple):
@@ -139,6 +140,30 @@ def nanoseconds(kernel: str, regressions: Regressions) -> tuple[float, float]:
         timed = [seconds(1 + more, states) for _ in range(3)]
         best = min(elapsed for elapsed, *_ in timed)
     return (best - few) / (more * updates) * 1e9, timed[0][1]
+
+
+def interweaved_ess_per_second(regressions: Regressions, has_stand_ins: bool) -> float:
+    """Smallest bulk ESS of a second of iterations, one a draw, after a tenth of them."""
+    with jax.enable_x64(True):
+        state = regressions.state()
+        problem = regressions.problem(state)
+        shape = regressions.layout(problem)
+        if not has_stand_ins:  # one segment of all records: the exact branch
+            shape = shape._replace(stand_in_size=regressions.num_records)
+        states = jax.tree.map(lambda x: x[None], regressions.states(state))
+        move = jax.tree.map(lambda x: x[None], regressions.shape(problem))
+        tuning = chains.Tuning(move, *map(np.asarray, (1, NUM_STAND_INS, True)))
+        count = int(np.clip(DRAWN_RECORDS // regressions.num_records, 200, 2_000))
+        chunk = functools.partial(
+            chains.run_chunk, jr.split(jr.key(4), regressions.num_chains)[None],
+            problems=chains.stack([problem]), kernel="interweaving", layout=shape, capacity=count,
+        )  # fmt: skip
+        states, drawn = chunk(states, tuning, np.asarray(0), np.asarray(count // 10))  # compiles
+        jax.block_until_ready(drawn)
+        begin = time.perf_counter()
+        _, drawn = chunk(states, tuning, np.asarray(count), np.asarray(count))
+        free = np.asarray(drawn.free)[0]
+    return float(np.min(bulk_ess(free))) / (time.perf_counter() - begin)
 
 
 def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_per_draw: int):

@@ -227,18 +227,19 @@ def test_a_default_fit_of_the_papers_regression_converges():
         assert list(draws.posterior["coefficient"].values) == ["intercept", "a", "b"]
 
 
-def test_a_random_walk_proposal_gives_the_same_posterior():
+def test_other_proposals_give_the_same_posterior():
     statistic = na.Clamped("x", -5, 5)
     model = na.Normal("x", na.NormalPrior(0, 2), 1.0)
     release = na.Release(
         {"x": 12.0}, statistic, na.Laplace(2.0), neighbours="replace", num_records=10
     )
-    rows = [
+    default, *others = [
         na.summarize(na.fit(release, model, proposal=proposal, **QUIET)).loc["mean"]
-        for proposal in (None, na.RandomWalk({"x": 0.7}))
+        for proposal in (None, na.RandomWalk({"x": 0.7}), na.CrankNicolson(0.5))
     ]
-    error = np.hypot(*(row["sd"] / np.sqrt(row["ess_bulk"]) for row in rows))
-    assert abs(rows[0]["mean"] - rows[1]["mean"]) < MAX_Z * error
+    for row in others:
+        error = np.hypot(*(at["sd"] / np.sqrt(at["ess_bulk"]) for at in (default, row)))
+        assert abs(default["mean"] - row["mean"]) < MAX_Z * error
 
 
 @pytest.mark.parametrize("concentration", [0.1, 0.25])
@@ -349,6 +350,11 @@ BAD = {
         lambda: na.fit(count_release(), MODEL, proposal=na.RandomWalk({"x": 1.0}), **QUIET),
         "RandomWalk needs real columns, got 'x'",
     ),
+    "Crank-Nicolson on counts": (
+        lambda: na.fit(count_release(), MODEL, proposal=na.CrankNicolson(0.5), **QUIET),
+        "CrankNicolson needs a model with normal noise, got BetaBernoulli",
+    ),
+    "step": (lambda: na.CrankNicolson(1.5), "step must be at most 1, got 1.5"),
     "prior": (lambda: na.BetaBernoulli("x", a=0), "a must be positive, got 0"),
     "concentration": (
         lambda: na.DirichletCategorical("x", 3, [1.0, 2.0]),

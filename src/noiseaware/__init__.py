@@ -22,7 +22,7 @@ _HOMES = {
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),
     "running": ("cache_compilations",),
-    "samplers": ("RandomWalk",),
+    "samplers": ("CrankNicolson", "RandomWalk"),
     "schema": ("Neighbours",),
     "statistics": (
         "Clamped", "ClassTables", "Count", "Histogram", "Redacted", "RegressionMoments",

@@ -62,7 +62,8 @@ def fit(
             records on, of a pilot's wider posterior.
         draws: kept draws a chain.
         sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
-        proposal: how records are proposed, from the model if not given; see ``RandomWalk``.
+        proposal: how records are proposed, from the model if not given; see ``RandomWalk`` and
+            ``CrankNicolson``.
         keep_records: how many imputed data sets to keep a chain: draws of ``p(records | release)``.
         checkpoint: a file to write now and then; the same call goes on from it after a kill.
         progress: show a bar, where there is a terminal.

@@ -20,16 +20,19 @@ from noiseaware.schema import Real
 from noiseaware.warming import learn_shape
 from tests.laws.members import CASES
 
-SAMPLERS = ("record_augmentation", "random_walk", "interweaving", "laid_out")
+SAMPLERS = ("record_augmentation", "random_walk", "crank_nicolson", "interweaving", "laid_out")
 # Blocks of two, in segments that overlap, and a third of the records standing for all.
 LAYOUT = Layout(block_size=2, segment_size=3, stand_in_size=3)
+
+
+def can_run(sampler, model):
+    if sampler == "random_walk":
+        return all(isinstance(kind, Real) for kind in model.columns.values())
+    return sampler != "crank_nicolson" or model.has_normal_noise
+
+
 CASES_OF = {
-    sampler: [
-        name
-        for name, (model, _) in CASES.items()
-        if sampler != "random_walk"
-        or all(isinstance(kind, Real) for kind in model.columns.values())
-    ]
+    sampler: [name for name, (model, _) in CASES.items() if can_run(sampler, model)]
     for sampler in SAMPLERS
 }
 
@@ -77,6 +80,8 @@ def make_step(sampler, model, statistic, told, released, shape):
     if sampler == "random_walk":
         proposal = na.RandomWalk(dict.fromkeys(model.columns, 0.8))
         bound["layout"] = LAYOUT
+    elif sampler == "crank_nicolson":
+        proposal = na.CrankNicolson(0.6)
     return functools.partial(record_augmentation.step, proposal=proposal, **bound)
 
 

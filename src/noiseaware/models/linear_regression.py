@@ -139,6 +139,10 @@ class LinearRegression(Model):
         log_noise = stats.norm.logpdf(noise["response"])
         return log_noise + jnp.sum(stats.norm.logpdf(noise["predictors"])) - log_stretch
 
+    @property
+    def has_normal_noise(self):
+        return True
+
     def sample_noise(self, key, num_records):
         normals = randomness.normal(key, (len(self.predictors) + 1, num_records)).T
         return {"predictors": normals[:, :-1], "response": normals[:, -1]}

@@ -29,6 +29,11 @@ class Model(eqx.Module):
         """The support of each parameter."""
 
     @property
+    def has_normal_noise(self) -> bool:
+        """Whether the noise is standard normal, each number of it."""
+        return False
+
+    @property
     def labels(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """Parameter -> axis name -> labels along it, for parameters that are not scalars."""
         return {}

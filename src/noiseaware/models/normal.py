@@ -67,6 +67,10 @@ class Normal(Model):
     def log_record(self, params, record):
         return stats.norm.logpdf(record[self.column], params["mean"], self._stddev(params))
 
+    @property
+    def has_normal_noise(self):
+        return True
+
     def sample_noise(self, key, num_records):
         return {self.column: randomness.normal(key, (num_records,))}
 

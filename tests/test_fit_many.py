@@ -1,6 +1,7 @@
 """Many releases at once: each as if it were alone."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -46,6 +47,24 @@ def test_a_fit_does_not_depend_on_its_company():
         assert np.allclose(fewer, together.posterior["probability"].isel(fit=range(count)))
 
 
+def test_a_release_with_little_noise_sets_the_blocks_of_all():
+    """Blocks chosen for its company would leave it with 7 acceptances in 100."""
+    model = na.Normal("x", na.NormalPrior(0.0, 1.0), 1.0)
+    sharp, *vague = [
+        na.Release(
+            [0.0], na.Clamped("x", -0.5, 0.5), na.Laplace(scale),
+            neighbours="replace", num_records=1000,
+        )
+        for scale in (0.5, 1e4, 1e4)
+    ]  # fmt: skip
+    fixed = QUIET | {"sweeps_per_draw": 1, "draws": 50}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", na.ConvergenceWarning)
+        draws = na.fit_many([sharp, *vague], model, **fixed)
+    assert draws.attrs["block_size"] == 1
+    assert float(draws.sample_stats["acceptance_rate"].isel(fit=0).mean()) > 0.5
+
+
 def test_side_by_side_gives_the_same_draws_as_in_turn(monkeypatch):
     """With sweeps and layout fixed: an accelerator takes one number for all, and larger blocks."""
     monkeypatch.setattr(journeys, "choose_layout", lambda *args: Layout())
@@ -67,8 +86,9 @@ def test_the_container_is_that_of_one_fit_with_a_dimension_more(in_turn):
     assert np.array_equal(in_turn.observed_data["release"].values.ravel(), [-1.0, 4.0, 9.5])
     assert set(alone.attrs) - set(in_turn.attrs) == {
         "warm_up_sweeps", "sweeps_per_draw", "has_params_move", "warm_up_seconds",
-        "sampling_seconds", "is_complete", "sd_ratio",
+        "sampling_seconds", "is_complete", "is_resumed", "sd_ratio",
     }  # fmt: skip
+    assert {"warm_up_sweeps", "sweeps_per_draw", "has_params_move"} < set(in_turn.fits.data_vars)
 
 
 def test_fits_that_have_not_converged_are_counted():
@@ -79,6 +99,7 @@ def test_fits_that_have_not_converged_are_counted():
 @pytest.mark.parametrize(
     ("releases", "message"),
     [
+        (RELEASES[0], "releases must be several: for one Release use fit"),
         ([], "releases must hold at least one Release, got none"),
         ([RELEASES[0], 3], "release must be a Release, got 3"),
         (

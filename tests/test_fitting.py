@@ -242,6 +242,17 @@ def test_other_proposals_give_the_same_posterior():
         assert abs(default["mean"] - row["mean"]) < MAX_Z * error
 
 
+def test_levels_of_probability_0_do_not_keep_warm_up_from_ending():
+    """Two of them have no log ratio."""
+    model = na.DirichletCategorical("x", 4, [0.001, 0.001, 0.001, 0.001])
+    release = na.Release(
+        [40.0, 0.3, 0.6, 0.1], na.Histogram("x", 4), na.Laplace(1.0),
+        neighbours="replace", num_records=41,
+    )  # fmt: skip
+    draws = na.fit(release, model, draws=100, **QUIET)
+    assert draws.attrs["sweeps_per_draw"] < 50
+
+
 @pytest.mark.parametrize("concentration", [0.1, 0.25])
 def test_a_vague_prior_whose_draws_round_to_the_edge_is_fitted(concentration):
     model = na.BetaBernoulli("x", concentration, concentration)
@@ -353,6 +364,21 @@ BAD = {
     "Crank-Nicolson on counts": (
         lambda: na.fit(count_release(), MODEL, proposal=na.CrankNicolson(0.5), **QUIET),
         "CrankNicolson needs a model with normal noise, got BetaBernoulli",
+    ),
+    "a class of proposals": (
+        lambda: na.fit(count_release(), MODEL, proposal=na.CrankNicolson, **QUIET),
+        "proposal must be a Proposal such as RandomWalk, got <class",
+    ),
+    "a checkpoint of a function": (
+        lambda: na.fit(count_release(), MODEL, proposal=from_model, checkpoint="no", **QUIET),
+        "checkpoint needs a proposal that is an equinox Module",
+    ),
+    "one level": (
+        lambda: na.DirichletCategorical("x", 1), "levels must be two or more, got 1",
+    ),
+    "walk without columns": (
+        lambda: na.RandomWalk(0.3),
+        "stddevs must map column to step, got 0.3",
     ),
     "step": (lambda: na.CrankNicolson(1.5), "step must be at most 1, got 1.5"),
     "prior": (lambda: na.BetaBernoulli("x", a=0), "a must be positive, got 0"),

@@ -12,7 +12,7 @@ from scipy import stats
 
 from noiseaware import randomness
 
-NUM_DRAWS = 1_000_000
+NUM_DRAWS = 400_000
 SMALLEST_P = 1e-5
 LAWS = {"uniform": stats.uniform, "exponential": stats.expon, "normal": stats.norm}
 
@@ -74,8 +74,14 @@ def test_every_bit_of_the_key_and_the_place_changes_half_of_the_bits():
     assert abs(between_places.mean() - 32) < 5 * 4 / 8
 
 
+def test_every_bit_is_as_often_0_as_1():
+    bits = np.asarray(randomness._bits(jr.key(6), (100_000,)))
+    shares = np.mean((bits[:, None] >> np.arange(64, dtype=np.uint64)) & 1, axis=0)
+    assert np.max(np.abs(shares - 0.5)) < 5 * 0.5 / math.sqrt(100_000)
+
+
 def test_tails_of_the_normal():
-    drawn = np.abs(np.asarray(randomness.normal(jr.key(1), (4 * NUM_DRAWS,))))
+    drawn = np.abs(np.asarray(randomness.normal(jr.key(1), (10 * NUM_DRAWS,))))
     for bound in (3.0, 4.0, 4.5):
         expected = 2 * stats.norm.sf(bound) * len(drawn)
         assert abs(np.sum(drawn > bound) - expected) < 5 * math.sqrt(expected)

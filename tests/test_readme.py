@@ -12,12 +12,15 @@ README = Path(__file__).parents[1] / "README.md"
 def test_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {}
+    kinds = []
     for block in blocks:
         exec(compile(block, str(README), "exec"), names)
-    assert names["draws"].attrs["exactness"] == "exact"
-    assert names["draws"].attrs["noise"] == "secure"
+        assert names["draws"].attrs["exactness"] == "exact"
+        kinds.append(names["draws"].attrs["noise"])
+    assert kinds[0] == "external"
+    assert kinds[-2:] == ["secure", "simulated"]
 
 
 def test_the_typed_in_release_takes_ten_lines():

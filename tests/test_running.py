@@ -121,13 +121,22 @@ def test_ctrl_c_before_any_draw_is_kept_is_raised(monkeypatch):
         fitted()
 
 
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"folder must be one that can be written, got .*inside"):
+        na.cache_compilations(tmp_path / "file" / "inside")
+
+
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "checkpoint"
-    fitted(checkpoint=path)
+    assert fitted(checkpoint=path).attrs["is_resumed"] == 0
+    assert fitted(checkpoint=path).attrs["is_resumed"] == 1
     before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"belongs to a fit with draws 400, got 500"):
+        fitted(checkpoint=path, draws=500)
     with pytest.raises(ValueError, match=r"belongs to a fit with seed 5, got 6"):
         fitted(checkpoint=path, seed=6)
-    with pytest.raises(ValueError, match=r"belongs to a fit with release and model"):
+    with pytest.raises(ValueError, match=r"of another release, model or proposal: give"):
         na.fit(RELEASE, na.BetaBernoulli("x", 2.0, 3.5), checkpoint=path, **FIT)
     path.write_bytes(before[: len(before) // 2])
     with pytest.raises(ValueError, match=r"checkpoint .* is not one of a fit"):

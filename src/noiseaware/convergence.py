@@ -10,6 +10,13 @@ from scipy import special, stats
 MIN_DRAWS = 4  # in half a chain: with fewer there is nothing to say
 
 
+def finite(free: np.ndarray) -> np.ndarray:
+    """Unconstrained params at the edge of their support are infinite, or of no value at all where
+    two of a simplex are 0. Ranks need numbers.
+    """
+    return np.nan_to_num(free, nan=0.0, posinf=1e300, neginf=-1e300)
+
+
 def bulk_ess(draws: np.ndarray) -> np.ndarray:
     """Bulk effective sample size of each scalar of ``[chain, draw, ...]``."""
     normal = _rank_normalised(_split(draws))

@@ -62,6 +62,7 @@ def as_inference_data(
             import xarray
 
             data = xarray.Dataset({name: (dimensions, value) for name, value in values.items()})
+            data = data.assign_coords({axis: range(size) for axis, size in data.sizes.items()})
             container.add_groups({group: data}, warn_on_custom_groups=False)
     return container
 

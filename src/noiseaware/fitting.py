@@ -17,12 +17,12 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.chains import Problem
-from noiseaware.convergence import bulk_ess, r_hat
+from noiseaware.convergence import bulk_ess, finite, r_hat
 from noiseaware.journeys import Run, Settings, run_many, run_one
 from noiseaware.models import Model
 from noiseaware.release import Release, check_possible
-from noiseaware.running import Checkpoint, progress_bar
-from noiseaware.samplers.proposals import Proposal, from_model
+from noiseaware.running import CONTENT, Checkpoint, progress_bar
+from noiseaware.samplers.proposals import CrankNicolson, Proposal, RandomWalk, from_model
 from noiseaware.schema import accepts
 from noiseaware.statistics import Statistic
 
@@ -32,6 +32,7 @@ class IncompleteWarning(UserWarning):
 
 
 METHODS = ("auto", "interweaving", "record_augmentation")
+OF_MANY = 2**32 - 1  # folded into the seed: far from the numbers that one fit folds in
 SAMPLE_STATS = ("acceptance_rate", "min_log_ratio", "log_density")
 
 
@@ -65,14 +66,18 @@ def fit(
         proposal: how records are proposed, from the model if not given; see ``RandomWalk`` and
             ``CrankNicolson``.
         keep_records: how many imputed data sets to keep a chain: draws of ``p(records | release)``.
-        checkpoint: a file to write now and then; the same call goes on from it after a kill.
+        checkpoint: a file to write every ten seconds and at the end, in warm-up too; the same call
+            goes on from it after a kill, and after the end returns the same draws at once.
         progress: show a bar, where there is a terminal.
 
     Ctrl-C, once draws are being kept, returns those with a warning and ``is_complete`` 0.
 
     Returns:
         ArviZ's ``InferenceData`` with the groups posterior, prior, sample_stats, observed_data and
-        posterior_predictive (the release replicated), and provenance in its attributes.
+        posterior_predictive (the release replicated), and provenance in its attributes. Of the
+        sample_stats, ``log_density`` is log g(release | imputed sums), ``acceptance_rate`` that of
+        records, and ``min_log_ratio`` the smallest log g ratio of a proposal: at least -epsilon for
+        a record under pure DP. ``warm_up_seconds`` count compilation.
     """
     problem, settings = _asked(
         release, model, seed, num_records, method, chains, draws, sweeps_per_draw, proposal
@@ -82,10 +87,16 @@ def fit(
         raise ValueError(
             f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
         )
+    if checkpoint is not None and proposal is not None and not isinstance(proposal, eqx.Module):
+        raise ValueError(
+            "checkpoint needs a proposal that is an equinox Module: whether a function is the same "
+            f"after a kill cannot be seen, got {proposal!r}."
+        )
     settings = settings._replace(keep_records=keep_records)
-    identity = _identity(problem) | {"seed": seed} | settings._asdict()
+    asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
+    file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
     with jax.enable_x64(True), progress_bar(progress) as bar:
-        run = run_one(jr.key(seed), problem, settings, bar, Checkpoint(checkpoint, identity))
+        run = run_one(jr.key(seed), problem, settings, bar, file)
     if not run.is_complete:
         made = run.draws.free.shape[2]
         warnings.warn(
@@ -100,6 +111,7 @@ def fit(
         "warm_up_seconds": run.warm_up_seconds,
         "sampling_seconds": run.sampling_seconds,
         "is_complete": int(run.is_complete),
+        "is_resumed": int(file.was_loaded),
     }
     container = _container(release, model, run, attrs)
     summary = draws_.summarize(container)
@@ -124,14 +136,18 @@ def fit_many(
     """Fit each of many releases on its own: the same model, statistic and number of records, other
     sums and noise scales. For calibration and coverage studies.
 
-    Arguments are those of ``fit``. Release i draws from the seed and i. What it shares with others
-    is the number of sweeps, which warm-up chooses for some releases in common if it is not given.
+    Arguments are those of ``fit``, without checkpoints and kept records; Ctrl-C returns nothing.
+    Release i draws from the seed and i. All releases share the size
+    of blocks, and some of them what warm-up chooses beside the shape of the params' move: sweeps,
+    unless given, and how many records stand for all.
 
     Returns:
         ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions
         take it as any other. The group ``fits`` has, of each fit, R-hat and bulk effective size,
-        the worst over unconstrained params, and its sweeps.
+        the worst over unconstrained params, its sweeps, and whether its params' move was kept.
     """
+    if isinstance(releases, Release):
+        raise ValueError("releases must be several: for one Release use fit.")
     releases = list(releases)
     if not releases:
         raise ValueError("releases must hold at least one Release, got none.")
@@ -144,11 +160,13 @@ def fit_many(
         _check_alike(index, problem, problems[0], other.num_records, settings.num_records)
     begin = time.perf_counter()
     with jax.enable_x64(True), progress_bar(progress) as bar:
-        keys = jax.vmap(lambda i: jr.fold_in(jr.key(seed), i))(np.arange(len(releases)))
+        root = jr.fold_in(jr.key(seed), OF_MANY)
+        keys = jax.vmap(lambda i: jr.fold_in(root, i))(np.arange(len(releases)))
         runs = run_many(keys, problems, settings, bar)
     attrs = _attrs(releases[0], problems[0], settings, method, seed)
     every = [_attrs(release, problems[0], settings, method, seed) for release in releases]
-    for name in ("neighbours", "noise", "cost"):  # a list where they differ, one a fit
+    # Where they differ, a list, one a fit.
+    for name in ("neighbours", "noise", "noise_scale", "cost"):
         if len({each[name] for each in every}) > 1:
             attrs[name] = json.dumps([each[name] for each in every])
     attrs |= {
@@ -181,7 +199,7 @@ def _asked(
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}.")
-    if proposal is not None and not callable(proposal):
+    if proposal is not None and (not callable(proposal) or isinstance(proposal, type)):
         raise ValueError(f"proposal must be a Proposal such as RandomWalk, got {proposal!r}.")
     if sweeps_per_draw is not None:
         validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
@@ -225,7 +243,7 @@ def _identity(problem: Problem) -> dict[str, str]:
         "noiseaware": noiseaware.__version__,
         "jax": jax.__version__,
         "backend": jax.default_backend(),
-        "release and model": digest.hexdigest(),
+        CONTENT: digest.hexdigest(),
     }
 
 
@@ -255,7 +273,7 @@ def _container_of_many(
     def each_fit(values):
         return np.repeat(values, [len(run.draws.free) for run in runs])[: len(releases)]
 
-    free = np.clip(kept.free, -1e300, 1e300)
+    free = finite(kept.free)
     return draws_.as_inference_data(
         posterior=kept.params,
         prior={name: np.swapaxes(value, 0, 1) for name, value in prior.items()},
@@ -271,6 +289,7 @@ def _container_of_many(
             "ess_bulk": np.min(bulk_ess(free), axis=-1),
             "sweeps_per_draw": each_fit([run.tuning.sweeps_per_draw for run in runs]),
             "warm_up_sweeps": each_fit([run.warm_up_sweeps for run in runs]),
+            "has_params_move": each_fit([int(run.tuning.is_moving) for run in runs]),
         },
     )
 
@@ -285,6 +304,7 @@ def _attrs(
         "model": type(problem.model).__name__,
         "statistic": type(release.statistic).__name__,
         "mechanism": type(release.mechanism).__name__,
+        "noise_scale": json.dumps(np.asarray(release.mechanism.spread()).tolist()),
         "num_records": settings.num_records,
         "neighbours": str(release.neighbours),
         "noise": str(release.noise),
@@ -292,9 +312,18 @@ def _attrs(
         "method": settings.kernel,
         "method_reason": _reason(method),
         "proposal": getattr(proposal, "__name__", type(proposal).__name__),
-        "exactness": "exact",
+        "exactness": _exactness(release, proposal),
         "seed": seed,
     }
+
+
+def _exactness(release: Release, proposal: Proposal) -> str:
+    conditions = []
+    if release.num_records is None:
+        conditions.append("the number of records is the one given")
+    if proposal is not from_model and not isinstance(proposal, (RandomWalk, CrankNicolson)):
+        conditions.append("the proposal returns the right correction")
+    return "exact" + (f" if {' and '.join(conditions)}" if conditions else "")
 
 
 def _reason(method: str) -> str:

@@ -29,7 +29,15 @@ from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
-from noiseaware.warming import MAX_WINDOWS, MIN_WINDOWS, WINDOW_DRAWS, Limits, learn, learn_shape
+from noiseaware.warming import (
+    MAX_WINDOWS,
+    MIN_WINDOWS,
+    SHARE_LEFT,
+    WINDOW_DRAWS,
+    Limits,
+    learn,
+    learn_shape,
+)
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
@@ -325,7 +333,9 @@ def _pilot(
 
 def _layout(problem: Problem, settings: Settings, swap_variances: np.ndarray) -> Layout:
     # Only of fresh records is it known how a block's acceptance falls with its size.
-    variance = float(np.median(swap_variances)) if problem.proposal is from_model else np.nan
+    variance = np.nan
+    if problem.proposal is from_model:
+        variance = float(np.quantile(swap_variances, 1 - SHARE_LEFT))  # small enough for most
     return choose_layout(not _is_cpu(), settings.num_records, settings.num_chains, variance)
 
 

@@ -23,9 +23,10 @@ records at w = 0 and at ``w = +-h e_j``, with the same random numbers, and count
 half of its sweeps. Differences of S give the information J, ``J^-1 S`` the next location, and
 ``cholesky J^-1 cholesky^T`` the next unit, soon the standard error. When the points move, records
 are rebuilt from their noises, ``x = phi(theta, u)``, and the chains go on. Sweeps double until the
-Monte Carlo errors, from the spread over chains, are small. Once the maximum seems less than
-``CLOSE`` standard errors away, the score must point back to it from ``AWAY`` units beyond, on both
-sides of every axis; if it points on, the search ends without a maximum.
+round is long for its chains and the Monte Carlo errors, from the spread over chains, are small.
+Once the maximum seems less than ``CLOSE`` standard errors away, the score must point back to it
+from ``AWAY`` units beyond, on both sides of every axis; if it points on, the search ends without
+a maximum.
 
 The density whose mode is found is that in the params' own coordinates, so no Jacobian enters; for a
 simplex these are all entries but one, for a covariance the lower triangle. Standard errors are
@@ -61,6 +62,7 @@ from noiseaware.samplers.record_augmentation import sweep_records
 from noiseaware.schema import Records
 from noiseaware.warming import learn_shape
 
+OF_MAXIMUM = 2**32 - 2  # folded into the seed: far from the numbers that a fit folds in
 TARGETS = ("likelihood", "posterior")
 WARM_UP_DRAWS = 250
 MAX_STEP = 8.0  # units
@@ -68,8 +70,11 @@ MAX_STRETCH = 4.0  # by which the unit shrinks in one round
 MIN_CURVATURE = 1e-12
 FIRST_SWEEPS, MAX_SWEEPS = 16, 2**13
 MAX_UNCLEAR_SWEEPS = 2**10  # then the density is too flat to show a maximum
+MAX_WIDTH = 30.0  # posterior sds: with a standard error beyond, the search runs off to an edge
 MAX_ROUNDS = 60
+MIN_CHAINS = 16  # for errors from their spread
 MIN_EXCHANGES = 10  # of every record while the last round counts
+MAX_CORRELATION = 0.5  # over chains, of a round's third quarter with its last
 CLOSE = 0.1  # standard errors to go, when it is time to look from beyond
 AWAY = 2.0  # units
 NOISY = 0.25  # Monte Carlo errors above which a round decides little
@@ -109,7 +114,7 @@ class Maximum:
         )
 
     def __str__(self) -> str:
-        title = f"Maximum of the {self.target}, standard errors within {self.relative_error:.1%}"
+        title = f"Maximum of the {self.target}, standard errors +- {self.relative_error:.1%}"
         return f"{title}\n{self.table().to_string(float_format='{:.4g}'.format)}"
 
 
@@ -127,7 +132,8 @@ def maximize(
     """Maximum likelihood or posterior mode, with standard errors that account for the noise.
 
     The maximum is a local one: the search starts in the middle of the posterior, from a short
-    ``fit``.
+    ``fit``. Of two that lie within some standard errors of each other it may find neither. It takes
+    (2 d + 1) times the memory of a fit with as many chains and d unconstrained params.
 
     Args:
         release: what was published; see ``publish``, ``read`` and ``Release``.
@@ -141,14 +147,16 @@ def maximize(
     """
     validate.one_of("target", target, TARGETS)
     precision = validate.probability("precision", precision)
-    if validate.positive_integer("chains", chains) == 1:
-        raise ValueError("chains must be at least 2, got 1.")
+    if validate.positive_integer("chains", chains) < MIN_CHAINS:
+        raise ValueError(f"chains must be at least {MIN_CHAINS}, got {chains}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is only a start
         draws = fit(
             release, model, seed=seed, num_records=num_records, draws=WARM_UP_DRAWS,
             progress=progress,
         )  # fmt: skip
+    if not draws.attrs["is_complete"]:
+        raise KeyboardInterrupt
     num_records = int(draws.attrs["num_records"])
     posterior = {name: draws.posterior[name].values for name in model.supports}
     layout = choose_layout(jax.default_backend() != "cpu", num_records, chains, np.nan)
@@ -159,20 +167,24 @@ def maximize(
             np.asarray(float(target == "posterior")),
             layout._replace(block_size=draws.attrs["block_size"]),
         )
-        key = jr.fold_in(jr.key(seed), 1)
+        key = jr.fold_in(jr.key(seed), OF_MAXIMUM)
         start = _posterior_frame(model, posterior)
         walk = _Chains(key, goal, _points(start, 0.0), num_records, chains)
         report = _search(goal, start, walk, precision, bar)
-    if report is None:
+    if isinstance(report, str):
         advice = "use target='posterior', or fit" if target == "likelihood" else "use fit"
-        raise ValueError(
-            f"the {target} has no maximum inside the support, or is too flat to show one: {advice}."
+        raise ValueError(f"the {target} {report}: {advice}.")
+    if not report.is_settled:
+        warnings.warn(
+            "The chains of records mix too slowly for the longest round: the maximum, its standard "
+            "errors and their Monte Carlo errors may all be wrong. Use fit.",
+            ConvergenceWarning,
+            stacklevel=2,
         )
-    if report.error > precision or not report.is_settled:
+    elif report.error > precision:
         warnings.warn(
             f"Monte Carlo errors are up to {report.error:.1%} of the standard errors, where "
-            f"{precision:.1%} was asked for, or records were hardly exchanged. Maximize again "
-            "with more chains, and compare with fit.",
+            f"{precision:.1%} was asked for. Maximize again with more chains.",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -225,17 +237,17 @@ def _posterior_frame(model: Model, posterior: Params) -> _Frame:
 
 def _search(
     goal: _Goal, start: _Frame, chains: "_Chains", precision: float, bar: Progress
-) -> "_Report | None":
-    """What the last round says of the maximum, or nothing where there is none."""
+) -> "_Report | str":
+    """What the last round says of the maximum, or why there is none to report."""
     # The noise of a difference quotient falls with the offset, its bias grows with the square.
     offset = np.sqrt(precision) / 2
     frame, num_sweeps, radius, is_peak = start, FIRST_SWEEPS, 1.0, None
-    last_step = last_gain = None
+    is_precise, last_step, last_gain = False, None, None
     for index in range(MAX_ROUNDS):
         bar.say(f"maximising, round {index + 1}, {num_sweeps} sweeps")
-        scores, acceptance_rate = chains.scores(_points(frame, offset), num_sweeps)
+        scores, are_mixed = chains.scores(_points(frame, offset), num_sweeps)
         if not np.all(np.isfinite(scores)):
-            return None
+            return "has no finite slope where it was tried"
         score = np.mean(scores[0], axis=0)
         if last_step is not None:
             radius = _next_radius(radius, score @ last_step / last_gain)
@@ -243,18 +255,23 @@ def _search(
         moved = _moved(frame, found, start, radius)
         if found.is_close and is_peak is None:
             away = _points(_Frame(moved.location, frame.cholesky), AWAY)
-            is_peak = _is_peak(chains.scores(away, num_sweeps)[0] @ frame.cholesky)
+            scores_away, are_mixed_away = chains.scores(away, num_sweeps)
+            if are_mixed_away or num_sweeps == MAX_SWEEPS:
+                is_peak = _is_peak(scores_away @ frame.cholesky)
         if is_peak is False:
-            return None
+            return "has no maximum inside the support, or another within two standard errors"
         if is_peak and not found.is_moving:
-            num_exchanges = num_sweeps / 2 * acceptance_rate
-            report = _report(goal, frame, found, is_settled=num_exchanges >= MIN_EXCHANGES)
-            is_done = report.error <= precision and report.is_settled
-            if is_done or num_sweeps == MAX_SWEEPS:
+            report = _report(goal, frame, found, is_settled=are_mixed)
+            # A round that seems precise may only seem so: report the next, of twice the sweeps.
+            if is_precise or num_sweeps == MAX_SWEEPS:
                 return report
+            is_precise = report.error <= precision and report.is_settled
+        else:
+            is_precise = False
         is_unclear = found.is_close and is_peak is None
-        if is_unclear and num_sweeps >= MAX_UNCLEAR_SWEEPS:
-            return None
+        is_lost = is_unclear or _width(found, frame, start) > MAX_WIDTH
+        if is_lost and are_mixed and num_sweeps >= MAX_UNCLEAR_SWEEPS:
+            return "has no maximum inside the support, or is too flat to show one"
         if is_unclear or found.is_noisy or not found.is_moving:
             num_sweeps = min(2 * num_sweeps, MAX_SWEEPS)
         last_step = None
@@ -262,7 +279,7 @@ def _search(
             last_step = moved.location - frame.location
             last_gain = score @ last_step
             frame = moved
-    return None
+    return f"shows no maximum in {MAX_ROUNDS} rounds"
 
 
 def _next_radius(radius: float, ratio: float) -> float:
@@ -284,17 +301,28 @@ class _Chains:
     """Chains of records at some points, which may be brought to others."""
 
     def __init__(self, key, goal: _Goal, points, num_records: int, num_chains: int):
-        self._key, self._goal, self._points = key, goal, points
-        self._records = _start(key, goal, points, num_records, num_chains)
+        self._key, key_start = jr.split(key)
+        self._goal, self._points = goal, points
+        self._records = _start(key_start, goal, points, num_records, num_chains)
 
-    def scores(self, points, num_sweeps: int) -> tuple[Float[np.ndarray, "points chains d"], float]:
-        """Those of every chain at every point, and the acceptance rate."""
+    def scores(self, points, num_sweeps: int) -> tuple[Float[np.ndarray, "points chains d"], bool]:
+        """Those of every chain at every point, and whether the round was long for the chains."""
         self._key, key = jr.split(self._key)
-        scores, acceptance_rate, self._records = _run_round(
+        halves, acceptance_rate, self._records = _run_round(
             key, self._goal, self._records, self._points, points, np.asarray(num_sweeps)
         )
         self._points = points
-        return np.asarray(scores), float(acceptance_rate)
+        halves = np.asarray(halves)
+        num_exchanges = num_sweeps / 2 * float(acceptance_rate)
+        are_mixed = num_exchanges >= MIN_EXCHANGES and _correlation(halves) < MAX_CORRELATION
+        return np.mean(halves, axis=2), are_mixed
+
+
+def _correlation(halves: Float[np.ndarray, "points chains 2 d"]) -> float:
+    """Of the two halves over chains at the first point, the largest over coordinates."""
+    first, second = np.moveaxis(halves[0] - np.mean(halves[0], axis=0), 1, 0)
+    spread = np.sqrt(np.sum(first**2, axis=0) * np.sum(second**2, axis=0))
+    return float(np.max(np.sum(first * second, axis=0) / np.where(spread > 0, spread, 1.0)))
 
 
 @eqx.filter_jit
@@ -317,8 +345,8 @@ def _run_round(
     points: Float[np.ndarray, "points d"],
     num_sweeps: Int[np.ndarray, ""],
 ):
-    """The score at each point, (point, chain, d), the mean acceptance rate, and the records,
-    moved to these points from those before.
+    """The score at each point in the last two quarters of the round, (point, chain, 2, d), the
+    mean acceptance rate, and the records, moved to these points from those before.
     """
     model, mechanism = goal.problem.model, goal.problem.mechanism
     sweep = functools.partial(
@@ -328,7 +356,7 @@ def _run_round(
         log_density=functools.partial(mechanism.log_density, goal.problem.released),
         layout=goal.layout,
     )
-    num_skipped = num_sweeps // 2
+    quarter = num_sweeps // 4
 
     def chain(key, records, before, point):
         key_noise, key_sweeps = jr.split(key)
@@ -341,12 +369,13 @@ def _run_round(
             key = jr.fold_in(key_sweeps, index)
             records, info, score = sweep(key, params, records, tally=tally)
             counted = jnp.append(score, info.acceptance_rate)
-            return records, sums + jnp.where(index >= num_skipped, counted, 0.0)
+            return records, sums.at[index // quarter].add(counted)
 
-        start = (model.records(params, noise), jnp.zeros(point.size + 1))
-        records, sums = jax.lax.fori_loop(0, num_sweeps, advance, start)
-        means = sums / (num_sweeps - num_skipped)
-        return means[:-1] + jax.grad(goal.log_prior)(point), means[-1], records
+        start = (model.records(params, noise), jnp.zeros((4, point.size + 1)))
+        records, sums = jax.lax.fori_loop(0, 4 * quarter, advance, start)
+        halves = sums[2:] / quarter
+        scores = halves[:, :-1] + jax.grad(goal.log_prior)(point)
+        return scores, jnp.mean(halves[:, -1]), records
 
     keys = jr.split(key, len(jax.tree.leaves(records)[0][0]))  # the same at all points
     chains = jax.vmap(chain, in_axes=(0, 0, None, None))
@@ -417,9 +446,16 @@ def _moved(frame: _Frame, found: _Estimate, start: _Frame, radius: float) -> _Fr
     return _Frame(frame.location + frame.cholesky @ step, np.linalg.cholesky(root @ root.T))
 
 
+def _width(found: _Estimate, frame: _Frame, start: _Frame) -> float:
+    """The largest standard error, in standard deviations of the posterior."""
+    ratio = np.linalg.solve(start.cholesky, frame.cholesky)
+    return float(np.sqrt(np.max(np.linalg.eigvalsh(ratio @ found.variance @ ratio.T))))
+
+
 class _Report(NamedTuple):
     """As in ``Maximum``; ``error`` is the largest Monte Carlo error, in standard errors, and
-    ``is_settled`` says that the chains had time to forget where they started.
+    ``is_settled`` says that the last round was long for its chains: records were exchanged often,
+    and a chain's third quarter says little of its last.
     """
 
     params: dict[str, np.ndarray]

@@ -123,7 +123,9 @@ def simulate_release(
     *,
     neighbours: Neighbours | str,
 ) -> Release:
-    """As ``publish``, with noise from a seeded generator: for studies, not private."""
+    """As ``publish``, with noise from a seeded generator: for studies, not private. ``key`` is a
+    seed or a JAX key.
+    """
     neighbours = as_neighbours(neighbours)
     check_pair(statistic, mechanism)
     records = as_records(records, statistic.columns)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+CONTENT = "release, model or proposal"  # a setting whose value says nothing to a reader
 CHECKPOINT_SECONDS = 10.0
 MAX_SHARE_OF_TIME = 0.05  # spent on writing checkpoints
 
@@ -25,14 +26,20 @@ def num_cores() -> int:
 
 
 def cache_compilations(folder: str | os.PathLike) -> None:
-    """Keep what is compiled in this folder: later processes read it in place of compiling.
+    """Keep what is compiled from now on in this folder: later processes, after the same call, read
+    it in place of compiling.
 
     This sets JAX's own persistent cache, for all of this process. The folder may be deleted at any
     time; do not share it with people you do not trust, since what is read from it is run.
     """
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", os.path.expanduser(folder))
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"folder must be one that can be written, got {folder}.") from error
+    jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
@@ -107,6 +114,7 @@ class Checkpoint:
             raise ValueError(f"checkpoint must lie in a folder that exists, got {self._path}.")
         self._settings = {name: str(value) for name, value in (settings or {}).items()}
         self._next_save = time.monotonic() + CHECKPOINT_SECONDS
+        self.was_loaded = False
 
     def load(self) -> dict[str, Any] | None:
         if self._path is None or not self._path.exists():
@@ -122,10 +130,15 @@ class Checkpoint:
             ) from error
         for name, value in self._settings.items():
             if settings.get(name) != value:
+                saved = settings.get(name)
+                what = f"with {name} {saved}, got {value}"
+                if name == CONTENT:
+                    what = f"of another {CONTENT}"
                 raise ValueError(
-                    f"checkpoint {self._path} belongs to a fit with {name} {settings.get(name)}, "
-                    f"got {value}: give another path, or delete it."
+                    f"checkpoint {self._path} belongs to a fit {what}: give another path, or "
+                    "delete it."
                 )
+        self.was_loaded = True
         return _nested(paths, leaves)
 
     def save(self, tree: Callable[[], dict[str, Any]], *, is_last: bool = False) -> None:

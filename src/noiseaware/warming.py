@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noiseaware.chains import Tuning
-from noiseaware.convergence import bulk_ess
+from noiseaware.convergence import bulk_ess, finite
 from noiseaware.samplers.interweaving import Shape
 
 WINDOW_DRAWS = 50
@@ -87,7 +87,7 @@ def learn(
 
 def _efficiency(window: np.ndarray) -> float:
     """Smallest effective size over draws, which all but a few data sets reach."""
-    scalars = np.moveaxis(np.clip(window, -1e300, 1e300), 0, -2)
+    scalars = np.moveaxis(finite(window), 0, -2)
     sizes = np.min(bulk_ess(scalars), axis=-1)
     return float(np.quantile(sizes, SHARE_LEFT)) / (window.shape[1] * window.shape[2])
 

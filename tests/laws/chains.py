@@ -82,6 +82,7 @@ def make_step(sampler, model, statistic, told, released, shape):
         bound["layout"] = LAYOUT
     elif sampler == "crank_nicolson":
         proposal = na.CrankNicolson(0.6)
+        bound["layout"] = LAYOUT
     return functools.partial(record_augmentation.step, proposal=proposal, **bound)
 
 

@@ -12,7 +12,8 @@ from noiseaware.mechanisms.mechanism import Mechanism, noise_units, privatize_ea
 
 
 class Laplace(Mechanism):
-    """Additive Laplace noise of scale ``b``; its standard deviation is ``sqrt(2) b``.
+    """Additive Laplace noise of scale ``b``, one number or one for each sum; its standard deviation
+    is ``sqrt(2) b``.
 
     Guarantee: ``(sensitivity_l1 / b)``-DP.
     """

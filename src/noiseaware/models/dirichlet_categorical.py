@@ -29,6 +29,8 @@ class DirichletCategorical(Model):
     def __init__(self, column: str, levels: int | Sequence[str | int], concentration=1.0):
         self.column = validate.column_name("column", column)
         self.levels = as_levels(self.column, levels)
+        if len(self.levels) < 2:
+            raise ValueError(f"levels must be two or more, got {levels!r}.")
         self.concentration = concentrations(concentration, (len(self.levels),))
 
     @property

@@ -34,7 +34,8 @@ def from_model(key, model, params, records):
 
 
 class RandomWalk(eqx.Module):
-    """``x* = x + stddev e``, e standard normal, in every column, all of which must be real.
+    """``x* = x + stddev e``, e standard normal, in every column, all of which must be real;
+    ``stddevs`` maps column to step: ``RandomWalk({"x": 0.5})``.
 
     Symmetric, so the correction is ``log f(x*) - log f(x)``. Small steps change the total
     little: they are accepted at large epsilon, where fresh records are not.
@@ -44,6 +45,8 @@ class RandomWalk(eqx.Module):
 
     def __init__(self, stddevs: Mapping[str, float]):
         self.stddevs = {}
+        if not isinstance(stddevs, Mapping):
+            raise ValueError(f"stddevs must map column to step, got {stddevs!r}.")
         for name, value in stddevs.items():
             stddev = validate.positive(f"stddev of {name}", value)
             self.stddevs[name] = validate.scalar(f"stddev of {name}", stddev)

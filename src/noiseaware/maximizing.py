@@ -63,6 +63,7 @@ from noiseaware.schema import Records
 from noiseaware.warming import learn_shape
 
 OF_MAXIMUM = 2**32 - 2  # folded into the seed: far from the numbers that a fit folds in
+NOT_SHOWN = "has no maximum inside the support, or is too flat to show one, or has several"
 TARGETS = ("likelihood", "posterior")
 WARM_UP_DRAWS = 250
 MAX_STEP = 8.0  # units
@@ -70,7 +71,7 @@ MAX_STRETCH = 4.0  # by which the unit shrinks in one round
 MIN_CURVATURE = 1e-12
 FIRST_SWEEPS, MAX_SWEEPS = 16, 2**13
 MAX_UNCLEAR_SWEEPS = 2**10  # then the density is too flat to show a maximum
-MAX_WIDTH = 30.0  # posterior sds: with a standard error beyond, the search runs off to an edge
+MAX_WIDTH = 100.0  # posterior sds: with a standard error beyond, the search runs off to an edge
 MAX_ROUNDS = 60
 MIN_CHAINS = 16  # for errors from their spread
 MIN_EXCHANGES = 10  # of every record while the last round counts
@@ -259,7 +260,7 @@ def _search(
             if are_mixed_away or num_sweeps == MAX_SWEEPS:
                 is_peak = _is_peak(scores_away @ frame.cholesky)
         if is_peak is False:
-            return "has no maximum inside the support, or another within two standard errors"
+            return NOT_SHOWN
         if is_peak and not found.is_moving:
             report = _report(goal, frame, found, is_settled=are_mixed)
             # A round that seems precise may only seem so: report the next, of twice the sweeps.
@@ -271,7 +272,7 @@ def _search(
         is_unclear = found.is_close and is_peak is None
         is_lost = is_unclear or _width(found, frame, start) > MAX_WIDTH
         if is_lost and are_mixed and num_sweeps >= MAX_UNCLEAR_SWEEPS:
-            return "has no maximum inside the support, or is too flat to show one"
+            return NOT_SHOWN
         if is_unclear or found.is_noisy or not found.is_moving:
             num_sweeps = min(2 * num_sweeps, MAX_SWEEPS)
         last_step = None

@@ -19,7 +19,7 @@ from noiseaware.convergence import bulk_ess
 from noiseaware.journeys import Settings, run_one
 from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers import layout, record_augmentation
-from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.proposals import from_model
 from noiseaware.warming import learn_shape
 

@@ -15,8 +15,8 @@ _HOMES = {
     "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
     "models": (
         "BetaBernoulli", "CovariancePrior", "DirichletCategorical", "Exponential", "GammaPrior",
-        "LinearRegression", "Model", "NaiveBayes", "Normal", "NormalPrior", "Poisson",
-        "StddevPrior",
+        "LinearRegression", "LogisticRegression", "Model", "NaiveBayes", "Normal", "NormalPrior",
+        "Poisson", "StddevPrior",
     ),
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),

@@ -21,8 +21,9 @@ from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation
-from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split
+from noiseaware.samplers.params_given_records import step_of
 from noiseaware.samplers.proposals import Proposal
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.statistics import Statistic
@@ -189,6 +190,7 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
         "contribution": problem.statistic,
         "log_density": functools.partial(problem.mechanism.log_density, problem.released),
         "proposal": problem.proposal,
+        "params_step": step_of(problem.model, tuning.shape, layout),
         "layout": layout,
     }
     step: Callable = functools.partial(record_augmentation.step, **bound)

@@ -24,7 +24,7 @@ from noiseaware import pilot
 from noiseaware.chains import CHUNK_DRAWS, Draw, Problem, Tuning, run_chunk, stack, start
 from noiseaware.models.model import Params
 from noiseaware.running import Checkpoint, Progress, Silent, num_cores
-from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import from_model

@@ -10,7 +10,7 @@ import equinox as eqx
 import numpy as np
 
 from noiseaware.chains import Problem
-from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.elliptical_slice import Shape
 
 MAX_VARIANCE_LEFT = 0.5  # with more, little was learned: such directions keep their width
 START_SPREAD = 3.0  # of the chains, in standard deviations expected

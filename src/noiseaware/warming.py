@@ -17,7 +17,7 @@ import numpy as np
 
 from noiseaware.chains import Tuning
 from noiseaware.convergence import bulk_ess, finite
-from noiseaware.samplers.interweaving import Shape
+from noiseaware.samplers.elliptical_slice import Shape
 
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20

@@ -15,6 +15,7 @@ import noiseaware as na
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation
 from noiseaware.samplers.layout import Layout
+from noiseaware.samplers.params_given_records import step_of
 from noiseaware.samplers.proposals import from_model
 from noiseaware.schema import Real
 from noiseaware.warming import learn_shape
@@ -69,6 +70,7 @@ def make_step(sampler, model, statistic, told, released, shape):
         "model": model,
         "contribution": statistic,
         "log_density": functools.partial(told.log_density, released),
+        "params_step": step_of(model, shape),
     }
     if sampler == "laid_out":
         return functools.partial(
@@ -146,7 +148,7 @@ def from_afar(
             key_step, key_prior, key_params = jr.split(key, 3)
             moved, _ = step(key_step, state)
             frozen = state._replace(
-                params=model.sample_posterior(key_params, state.params, state.records)
+                params=step_of(model, shape)(key_params, state.params, state.records)
             )
             prior = state._replace(params=model.sample_prior(key_prior))
             chosen = [moved, prior, frozen]

@@ -58,6 +58,16 @@ CASES = {
         na.RegressionMoments("y", ("a", "b"), BOUNDS),
     ),
 }
+CASES["logistic"] = (
+    na.LogisticRegression(
+        "y",
+        ("a", "b"),
+        coefficients=na.NormalPrior([0.5, 0.0, -0.5], [1.0, 0.7, 0.8]),
+        predictor_means=na.NormalPrior([0.3, -0.4], 0.5),
+        predictor_covariance=[[1.0, 0.4], [0.4, 0.8]],
+    ),
+    na.RegressionMoments("y", ("a", "b"), BOUNDS | {"y": (0.0, 1.0)}),
+)
 MODELS = {name: model for name, (model, _) in CASES.items()}
 
 STATISTICS = {

@@ -26,7 +26,8 @@ from tests.statistical import MAX_Z, z_score
 # So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
-LONG = ("regression", "normal-redacted", "poisson", "naive-bayes")  # up to half a minute each
+# Up to half a minute each.
+LONG = ("regression", "logistic", "normal-redacted", "poisson", "naive-bayes")
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
 CONTROLLED = ("normal-mean", "dirichlet-categorical")
 # Stand-ins anchored at the current params, a slip of second order, show with so many (z > 8).

@@ -2,6 +2,7 @@ from .beta_bernoulli import BetaBernoulli as BetaBernoulli
 from .dirichlet_categorical import DirichletCategorical as DirichletCategorical
 from .exponential import Exponential as Exponential
 from .linear_regression import LinearRegression as LinearRegression
+from .logistic_regression import LogisticRegression as LogisticRegression
 from .model import Model as Model
 from .naive_bayes import NaiveBayes as NaiveBayes
 from .normal import Normal as Normal

@@ -2,29 +2,28 @@
 
 ``x ~ N_p(means, covariance)``, ``y | x ~ N(intercept + coefficients . x, noise_stddev^2)``.
 
-phi: ``x = means + L e`` with ``L L^T = covariance``, then ``y`` by its own standard normal. Given
-records, coefficients, noise_stddev, means and covariance are drawn one after the other
-from their conjugate conditionals; those that are known are left alone.
+phi: x as in ``regression``, then ``y`` by its own standard normal. Given records, coefficients,
+noise_stddev, means and covariance are drawn one after the other from their conjugate conditionals;
+those that are known are left alone.
 """
 
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy import linalg, stats
 from jaxtyping import Array, Float
 
-from noiseaware import randomness, validate
-from noiseaware.models.model import Model
+from noiseaware import randomness
 from noiseaware.models.normal import known_or_prior
 from noiseaware.models.priors import CovariancePrior, NormalPrior, StddevPrior
-from noiseaware.models.support import Covariance, Positive, RealLine, Support
+from noiseaware.models.regression import Regression
+from noiseaware.models.support import Positive
 from noiseaware.schema import Real
 
 
-class LinearRegression(Model):
+class LinearRegression(Regression):
     """A response and its predictors, all real columns.
 
     ``coefficients`` is the prior of (intercept, slopes). ``noise_stddev``, ``predictor_means`` and
@@ -32,12 +31,7 @@ class LinearRegression(Model):
     ``CovariancePrior``.
     """
 
-    response: str = eqx.field(static=True)
-    predictors: tuple[str, ...] = eqx.field(static=True)
-    coefficients: NormalPrior
     noise_stddev: np.ndarray | StddevPrior
-    predictor_means: np.ndarray | NormalPrior
-    predictor_covariance: np.ndarray | CovariancePrior
 
     def __init__(
         self,
@@ -49,18 +43,14 @@ class LinearRegression(Model):
         predictor_means,
         predictor_covariance,
     ):
-        self.response = validate.column_name("response", response)
-        self.predictors = validate.distinct("predictors", predictors)
-        validate.distinct("columns", (*self.predictors, response))
-        size = len(self.predictors)
-        self.coefficients = _normal_prior("coefficients", coefficients, size + 1)
+        super().__init__(
+            response,
+            predictors,
+            coefficients=coefficients,
+            predictor_means=predictor_means,
+            predictor_covariance=predictor_covariance,
+        )
         self.noise_stddev = known_or_prior("noise_stddev", noise_stddev)
-        if isinstance(predictor_means, NormalPrior):
-            self.predictor_means = _normal_prior("predictor_means", predictor_means, size)
-        else:
-            means = validate.finite("predictor_means", predictor_means)
-            self.predictor_means = _of_length("predictor_means", means, size)
-        self.predictor_covariance = _covariance(predictor_covariance, size)
 
     @property
     def columns(self):
@@ -68,39 +58,12 @@ class LinearRegression(Model):
 
     @property
     def supports(self):
-        supports: dict[str, Support] = {"coefficients": RealLine()}
-        if isinstance(self.noise_stddev, StddevPrior):
-            supports["noise_stddev"] = Positive()
-        if isinstance(self.predictor_means, NormalPrior):
-            supports["predictor_means"] = RealLine()
-        if isinstance(self.predictor_covariance, CovariancePrior):
-            supports["predictor_covariance"] = Covariance(len(self.predictors))
-        return supports
+        is_learned = isinstance(self.noise_stddev, StddevPrior)
+        return super().supports | ({"noise_stddev": Positive()} if is_learned else {})
 
     @property
-    def labels(self):
-        labels = {
-            "coefficients": {"coefficient": ("intercept", *self.predictors)},
-            "predictor_means": {"predictor": self.predictors},
-            "predictor_covariance": {
-                "predictor": self.predictors,
-                "other_predictor": self.predictors,
-            },
-        }
-        return {name: axes for name, axes in labels.items() if name in self.supports}
-
-    def sample_prior(self, key):
-        priors = self._priors()
-        keys = dict(zip(priors, jr.split(key, len(priors)), strict=True))
-        return {
-            name: prior.sample(keys[name], prior.location.shape)
-            if isinstance(prior, NormalPrior)
-            else prior.sample(keys[name])
-            for name, prior in priors.items()
-        }
-
-    def log_prior(self, params):
-        return sum(prior.log_density(params[name]) for name, prior in self._priors().items())
+    def has_normal_noise(self):
+        return True
 
     def sample_posterior(self, key, params, records):
         keys = jr.split(key, 4)
@@ -132,48 +95,26 @@ class LinearRegression(Model):
         return params
 
     def log_record(self, params, record):
-        noise = self.noise(params, record, None)
-        factor = jnp.linalg.cholesky(self._get(params, "predictor_covariance"))
-        log_stretch = jnp.log(self._get(params, "noise_stddev"))
-        log_stretch += jnp.sum(jnp.log(jnp.diagonal(factor)))
-        log_noise = stats.norm.logpdf(noise["response"])
-        return log_noise + jnp.sum(stats.norm.logpdf(noise["predictors"])) - log_stretch
-
-    @property
-    def has_normal_noise(self):
-        return True
+        x, stddev = self._x(record), self._get(params, "noise_stddev")
+        log_y = stats.norm.logpdf(record[self.response], self._predicted(params, x), stddev)
+        return self._log_density_of_x(params, x) + log_y
 
     def sample_noise(self, key, num_records):
         normals = randomness.normal(key, (len(self.predictors) + 1, num_records)).T
         return {"predictors": normals[:, :-1], "response": normals[:, -1]}
 
     def record(self, params, noise):
-        factor = jnp.linalg.cholesky(self._get(params, "predictor_covariance"))
-        x = self._get(params, "predictor_means") + factor @ noise["predictors"]
-        y = self._expected(params, x) + self._get(params, "noise_stddev") * noise["response"]
+        x = self._place(params, noise["predictors"])
+        y = self._predicted(params, x) + self._get(params, "noise_stddev") * noise["response"]
         return dict(zip(self.predictors, x, strict=True)) | {self.response: y}
 
     def noise(self, params, record, fresh):
-        x = jnp.stack([record[name] for name in self.predictors])
-        factor = jnp.linalg.cholesky(self._get(params, "predictor_covariance"))
-        deviations = x - self._get(params, "predictor_means")
-        residual = record[self.response] - self._expected(params, x)
-        # An inverse shared by all records: a triangular solve would be repeated for each.
-        inverse = linalg.solve_triangular(factor, jnp.eye(len(x)), lower=True)
+        x = self._x(record)
+        residual = record[self.response] - self._predicted(params, x)
         return {
-            "predictors": inverse @ deviations,
+            "predictors": self._normals(params, x),
             "response": residual / self._get(params, "noise_stddev"),
         }
-
-    def _expected(self, params, x):
-        return params["coefficients"][0] + params["coefficients"][1:] @ x
-
-    def _get(self, params, name: str):
-        """A learned parameter, or its known value."""
-        return params[name] if name in params else getattr(self, name)
-
-    def _priors(self) -> dict:
-        return {name: getattr(self, name) for name in self.supports}
 
 
 def _normal_posterior(
@@ -187,31 +128,3 @@ def _normal_posterior(
         key, shift.shape
     )
     return linalg.solve_triangular(factor.T, whitened, lower=False)
-
-
-def _normal_prior(name: str, prior, size: int) -> NormalPrior:
-    if not isinstance(prior, NormalPrior):
-        raise ValueError(f"{name} must be a NormalPrior, got {prior!r}.")
-    return NormalPrior(
-        _of_length(f"location of {name}", prior.location, size),
-        _of_length(f"scale of {name}", prior.scale, size),
-    )
-
-
-def _of_length(name: str, array: np.ndarray, size: int) -> np.ndarray:
-    if array.shape not in ((), (size,)):
-        raise ValueError(f"{name} must be one number or {size}, got shape {array.shape}.")
-    return np.broadcast_to(array, (size,)).copy()
-
-
-def _covariance(value, size: int) -> np.ndarray | CovariancePrior:
-    if isinstance(value, CovariancePrior):
-        return CovariancePrior(_of_length("stddevs", value.stddevs, size), value.weight)
-    covariance = validate.finite("predictor_covariance", value)
-    if covariance.shape != (size, size) or not np.array_equal(covariance, covariance.T):
-        raise ValueError(
-            f"predictor_covariance must be symmetric of shape {(size, size)}, got {value!r}."
-        )
-    if np.min(np.linalg.eigvalsh(covariance)) <= 0:
-        raise ValueError(f"predictor_covariance must be positive definite, got {value!r}.")
-    return covariance

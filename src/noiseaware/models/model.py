@@ -44,9 +44,15 @@ class Model(eqx.Module):
     @abc.abstractmethod
     def log_prior(self, params: Params) -> Float[Array, ""]: ...
 
-    @abc.abstractmethod
     def sample_posterior(self, key: PRNGKeyArray, params: Params, records: Records) -> Params:
-        """One step of a kernel that leaves ``p(params | records)`` invariant."""
+        """One step of a kernel that leaves ``p(params | records)`` invariant. A model may leave it
+        out: a sampler then makes a slice of ``log_prior`` and ``log_record``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no step for params given records.")
+
+    @property
+    def has_posterior_step(self) -> bool:
+        return type(self).sample_posterior is not Model.sample_posterior
 
     @abc.abstractmethod
     def log_record(self, params: Params, record: Record) -> Float[Array, ""]:

@@ -10,11 +10,8 @@ then rebuild x. In the coordinates (theta, u) the target is ``p(theta) prod_i p(
 Jacobian of phi cancels against f. Where phi has no inverse, u is drawn from its law given
 (theta, x), which leaves the joint law of (theta, u, x) invariant.
 
-The move is generalised elliptical slice sampling [NMA14] in unconstrained coordinates
-``z = location + cholesky w``: with a Student reference ``t(w)``, draw its scale v given w, then a
-slice of ``p(z) g / t(w)`` on the ellipse of N(0, v I) through w, by shrinking a bracket of angles.
-It has no step size and leaves the target invariant for any ``Shape`` that is fixed beforehand; the
-shape only sets its speed.
+The move is an elliptical slice in unconstrained coordinates ``z = location + cholesky w``. The
+target stays invariant for any ``Shape`` that is fixed beforehand; the shape only sets its speed.
 
 Each slice tries several points, and T at each costs a pass over the records. So where there are
 many, some stand for all: with R of the n noises and a fixed anchor theta_0,
@@ -32,28 +29,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
-from noiseaware.samplers import record_augmentation
+from noiseaware.samplers import elliptical_slice, record_augmentation
+from noiseaware.samplers.elliptical_slice import Point, Shape
 from noiseaware.samplers.layout import Layout, split, total_of
+from noiseaware.samplers.params_given_records import ParamsStep
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.schema import Record
-
-FREEDOM = 5  # degrees of freedom of the reference: tails heavier than a posterior's
-MAX_TRIES = 100  # a bracket shrunk that often is a point: keep the current one
-
-
-class Shape(NamedTuple):
-    """Location and scale of the params' posterior in unconstrained space, learned in warm-up."""
-
-    location: Float[Array, " d"] | np.ndarray
-    cholesky: Float[Array, "d d"] | np.ndarray
 
 
 class InterweavingInfo(NamedTuple):
@@ -80,6 +68,7 @@ def step(
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
     shape: Shape,
     proposal: Proposal = from_model,
+    params_step: ParamsStep | None = None,
     layout: Layout = Layout(),
     num_moves: int | None = None,
     num_stand_ins: Int[Array, ""] | None = None,
@@ -98,6 +87,7 @@ def step(
         contribution=contribution,
         log_density=log_density,
         proposal=proposal,
+        params_step=params_step,
         layout=layout,
     )
 
@@ -129,7 +119,7 @@ def _move(
     free, constrain = unconstrain(model.supports, state.params)
 
     def place(whitened):
-        return constrain(shape.location + shape.cholesky @ whitened)
+        return constrain(shape.place(whitened))
 
     def total(params, **segment):
         def contribution_of(noise):
@@ -151,21 +141,21 @@ def _move(
         log_g = log_density(surrogate(params))
         return model.log_prior(params) + log_jacobian + log_g, log_g
 
-    whitened = jax.scipy.linalg.solve_triangular(shape.cholesky, free - shape.location, lower=True)
-    start = _Slice(whitened, *log_target(whitened))
+    whitened = shape.whiten(free)
+    start = Point(whitened, *log_target(whitened))
     end, _ = jax.lax.scan(
-        lambda at, key: (_slice(key, at, log_target), None),
+        lambda at, key: (elliptical_slice.move(key, at, log_target), None),
         start,
         jr.split(key_slices, num_moves or default_moves),
     )
     moved, _ = place(end.whitened)
     moved_records = model.records(moved, noise)
     # Params that round to the edge of their support have no unconstrained point: no move then.
-    is_moved = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_target)
-    new_log_g = end.log_g
+    is_moved = jnp.all(jnp.isfinite(end.whitened)) & jnp.isfinite(end.log_density)
+    new_log_g = end.more
     if not is_exact:
         new_log_g = log_density(total_of(contribution, moved_records, layout.segment_size))
-        log_ratio = (new_log_g - end.log_g) - (log_g - start.log_g)
+        log_ratio = (new_log_g - end.more) - (log_g - start.more)
         is_moved &= -randomness.exponential(key_accept) < log_ratio
     state = jax.tree.map(
         lambda new, old: jnp.where(is_moved, new, old),
@@ -187,55 +177,3 @@ def _surrogate(total: Callable, anchor: Params, num_stand_ins: Int[Array, ""], s
     return lambda params: (
         total_at_anchor + (total(params, end=num_stand_ins) - part_at_anchor) / share
     )
-
-
-class _Slice(NamedTuple):
-    whitened: Float[Array, " d"]
-    log_target: Float[Array, ""]
-    log_g: Float[Array, ""]
-
-
-class _Bracket(NamedTuple):
-    """The interval of angles still in play, and the point tried last."""
-
-    low: Float[Array, ""]
-    high: Float[Array, ""]
-    tried: _Slice
-    is_inside: Bool[Array, ""]
-    num_tried: Int[Array, ""]
-
-
-def _slice(key: PRNGKeyArray, at: _Slice, log_target) -> _Slice:
-    """One generalised elliptical slice move."""
-    key_normals, key_level, key_places = jr.split(key, 3)
-    size = at.whitened.size
-    # The scale v given w is inverse gamma: (FREEDOM + w.w) over a chi squared of FREEDOM + size
-    # degrees, a sum of squared normals. A gamma draw would take a second to compile.
-    normals = randomness.normal(key_normals, (FREEDOM + 2 * size,))
-    variance = (FREEDOM + at.whitened @ at.whitened) / jnp.sum(normals[size:] ** 2)
-    direction = jnp.sqrt(variance) * normals[:size]
-
-    def log_reference(whitened):
-        return -(FREEDOM + size) / 2 * jnp.log1p(whitened @ whitened / FREEDOM)
-
-    level = at.log_target - log_reference(at.whitened) - randomness.exponential(key_level)
-
-    def attempt(bracket: _Bracket) -> _Bracket:
-        width = bracket.high - bracket.low
-        angle = bracket.low + width * places[bracket.num_tried]
-        whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
-        tried = _Slice(whitened, *log_target(whitened))
-        is_inside = tried.log_target - log_reference(whitened) > level
-        # A point outside becomes an end of the bracket, which keeps the current one, angle 0.
-        low = jnp.where(angle < 0, angle, bracket.low)
-        high = jnp.where(angle < 0, bracket.high, angle)
-        return _Bracket(low, high, tried, is_inside, bracket.num_tried + 1)
-
-    def goes_on(bracket: _Bracket):
-        return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
-
-    places = randomness.uniform(key_places, (1 + MAX_TRIES,))
-    high = 2 * jnp.pi * places[MAX_TRIES]
-    start = _Bracket(high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
-    end = jax.lax.while_loop(goes_on, attempt, start)
-    return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)

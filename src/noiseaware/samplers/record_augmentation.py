@@ -28,6 +28,7 @@ from noiseaware import randomness
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.samplers.layout import Layout, put, split, take, total_of
+from noiseaware.samplers.params_given_records import ParamsStep
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import Record, Records
 
@@ -82,11 +83,14 @@ def step(
     contribution: Callable[[Record], Float[Array, " m"]],
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
     proposal: Proposal = from_model,
+    params_step: ParamsStep | None = None,
     layout: Layout = Layout(),
 ) -> tuple[RecordAugmentationState, RecordAugmentationInfo]:
-    """One sweep: draw ``theta`` once, then visit every record."""
+    """One sweep: move ``theta`` once, by the model's own step if none is given, then visit every
+    record.
+    """
     key_params, key_sweep = jr.split(key)
-    params = model.sample_posterior(key_params, state.params, state.records)
+    params = (params_step or model.sample_posterior)(key_params, state.params, state.records)
     records, info, _ = sweep_records(
         key_sweep,
         params,

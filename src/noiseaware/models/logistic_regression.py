@@ -1,0 +1,53 @@
+"""Logistic regression with random predictors.
+
+``x ~ N_p(means, covariance)``, ``y | x ~ Bernoulli(1 / (1 + exp(-eta)))`` with
+``eta = intercept + coefficients . x``.
+
+phi: x as in ``regression``, then ``y = 1`` where a logistic noise is below eta; given y it is that
+noise on its side of eta. No prior is conjugate: a sampler moves params given records by a slice.
+"""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+from noiseaware import randomness
+from noiseaware.models.regression import Regression
+from noiseaware.schema import Binary, Real
+
+
+class LogisticRegression(Regression):
+    """A yes/no response, 0 or 1, and its predictors, real columns.
+
+    ``coefficients`` is the prior of (intercept, slopes). ``predictor_means`` and
+    ``predictor_covariance`` are numbers, then known, or a ``NormalPrior`` and ``CovariancePrior``.
+    """
+
+    @property
+    def columns(self):
+        return {name: Real() for name in self.predictors} | {self.response: Binary()}
+
+    def log_record(self, params, record):
+        x, sign = self._x(record), 2 * record[self.response] - 1
+        log_y = jax.nn.log_sigmoid(sign * self._predicted(params, x))
+        return self._log_density_of_x(params, x) + log_y
+
+    def sample_noise(self, key, num_records):
+        key_predictors, key_response = jr.split(key)
+        normals = randomness.normal(key_predictors, (len(self.predictors), num_records)).T
+        uniform = randomness.uniform(key_response, (num_records,))
+        return {"predictors": normals, "response": jnp.log(uniform) - jnp.log1p(-uniform)}
+
+    def record(self, params, noise):
+        x = self._place(params, noise["predictors"])
+        y = jnp.asarray(noise["response"] < self._predicted(params, x), float)
+        return dict(zip(self.predictors, x, strict=True)) | {self.response: y}
+
+    def noise(self, params, record, fresh):
+        x, sign = self._x(record), 2 * record[self.response] - 1
+        # For y = 1 the noise's distribution function is uniform between 0 and that of eta; for
+        # y = 0 the same holds of minus noise and minus eta.
+        score, share = sign * self._predicted(params, x), jax.nn.sigmoid(fresh["response"])
+        rest = (1 - share) + share * jax.nn.sigmoid(-score)
+        logit = jax.nn.log_sigmoid(score) + jnp.log(share) - jnp.log(rest)
+        return {"predictors": self._normals(params, x), "response": sign * logit}

@@ -315,6 +315,7 @@ def test_probabilities_of_three_levels_are_those_of_the_enumerated_tables(target
     assert list(found.table().index) == [f"probabilities[{level}]" for level in "uvw"]
 
 
+@pytest.mark.slow
 @in_group("maximize categorical")
 def test_a_level_with_a_negative_count_has_no_maximum_inside_the_simplex():
     levels = ("never", "former", "daily")

@@ -48,6 +48,7 @@ def test_directions_the_release_says_nothing_of_keep_their_width():
     assert np.allclose(rotation.T @ starts[0, 0], [along_sum, 1.0])
 
 
+@pytest.mark.slow
 def test_a_fit_after_two_pilots_reaches_the_closed_form(monkeypatch):
     monkeypatch.setattr(journeys, "PILOT_FROM", 2_000)
     monkeypatch.setattr(journeys, "MIN_PILOT_RECORDS", 200)

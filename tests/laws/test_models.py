@@ -17,6 +17,7 @@ from tests.laws.members import MODELS, SUPPORTS
 from tests.statistical import MAX_Z, MIN_P, z_score
 
 each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+LONG = ("naive-bayes", "regression", "logistic")  # half a minute each
 each_support = pytest.mark.parametrize(
     ("support", "free"), list(SUPPORTS.values()), ids=list(SUPPORTS)
 )
@@ -113,7 +114,13 @@ def test_record_density_is_that_of_sampled_records(model):
             assert np.max(np.abs(z_score(differences(start, start + shift), axis=1))) < MAX_Z
 
 
-@each_model
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, id=name, marks=[pytest.mark.slow] * (name in LONG))
+        for name, model in MODELS.items()
+    ],
+)
 def test_params_kernel_reaches_the_posterior_given_records(model):
     """Against importance sampling from the prior, which knows no conjugacy. The control is a
     kernel that returns the prior: the same check must catch it.

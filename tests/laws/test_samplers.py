@@ -269,7 +269,8 @@ def log_dirichlet_multinomial(counts, concentration):
     return each.sum(axis=1) + special.gammaln(total) - special.gammaln(counts.sum(axis=1) + total)
 
 
-@each_of("record_augmentation", "interweaving", "laid_out", slow=("interweaving", "laid_out"))
+@pytest.mark.slow
+@each_of("record_augmentation", "interweaving", "laid_out")
 def test_naive_bayes_reaches_full_enumeration(sampler):
     model, statistic = CASES["naive-bayes"]
     mechanism = na.Laplace(0.8)

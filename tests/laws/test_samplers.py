@@ -28,6 +28,7 @@ NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
 # Up to half a minute each.
 LONG = ("regression", "logistic", "normal-redacted", "poisson", "naive-bayes")
+LATE = ("laid_out", "crank_nicolson")  # slow but for the controlled cases
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
 CONTROLLED = ("normal-mean", "dirichlet-categorical")
 # Stand-ins anchored at the current params, a slip of second order, show with so many (z > 8).
@@ -35,8 +36,7 @@ NUM_CHAINS = dict.fromkeys(CONTROLLED, 40_000) | {"normal": 160_000}
 
 
 def is_slow(sampler, case):
-    is_late = sampler in ("laid_out", "crank_nicolson")
-    return case in LONG or (is_late and case not in CONTROLLED)
+    return case in LONG or (sampler in LATE and case not in CONTROLLED)
 
 
 # One worker runs all tests of a pair, so that it compiles once.
@@ -55,13 +55,13 @@ PAIRS = [
 each_sampler_and_case = pytest.mark.parametrize(("sampler", "case"), PAIRS)
 
 
-def each_of(*samplers, slow=("laid_out", "crank_nicolson")):
+def each_of(*samplers):
     return pytest.mark.parametrize(
         "sampler",
         [
             pytest.param(
                 sampler,
-                marks=[pytest.mark.xdist_group(sampler), *[pytest.mark.slow] * (sampler in slow)],
+                marks=[pytest.mark.xdist_group(sampler), *[pytest.mark.slow] * (sampler in LATE)],
             )
             for sampler in samplers
         ],

@@ -18,6 +18,7 @@ _HOMES = {
         "LinearRegression", "LogisticRegression", "Model", "NaiveBayes", "Normal", "NormalPrior",
         "Poisson", "StddevPrior",
     ),
+    "models.numpyro_model": ("NumpyroModel",),
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),

@@ -204,7 +204,7 @@ def _asked(
     if sweeps_per_draw is not None:
         validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
     settings = Settings(
-        kernel="interweaving" if method == "auto" else method,
+        kernel=_kernel(method, model),
         num_records=num_records,
         num_chains=validate.positive_integer("chains", chains),
         num_draws=validate.positive_integer("draws", draws),
@@ -310,11 +310,19 @@ def _attrs(
         "noise": str(release.noise),
         "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__),
         "method": settings.kernel,
-        "method_reason": _reason(method),
+        "method_reason": _reason(method, problem.model),
         "proposal": getattr(proposal, "__name__", type(proposal).__name__),
         "exactness": _exactness(release, proposal),
         "seed": seed,
     }
+
+
+def _kernel(method: str, model: Model) -> str:
+    if method == "interweaving" and not model.has_noise_map:
+        raise ValueError("method 'interweaving' needs a model with a noise map, got one without.")
+    if method == "auto":
+        return "interweaving" if model.has_noise_map else "record_augmentation"
+    return method
 
 
 def _exactness(release: Release, proposal: Proposal) -> str:
@@ -326,9 +334,11 @@ def _exactness(release: Release, proposal: Proposal) -> str:
     return "exact" + (f" if {' and '.join(conditions)}" if conditions else "")
 
 
-def _reason(method: str) -> str:
+def _reason(method: str, model: Model) -> str:
     if method != "auto":
         return "asked for"
+    if not model.has_noise_map:
+        return "the model has no noise map, so params move slowly where the noise is large"
     return "the model writes a record as a function of params and noise, so params can move freely"
 
 

@@ -147,6 +147,8 @@ def maximize(
         progress: show a bar, where there is a terminal.
     """
     validate.one_of("target", target, TARGETS)
+    if isinstance(model, Model) and not model.has_noise_map:
+        raise ValueError("model must have a noise map for maximize: use fit.")
     precision = validate.probability("precision", precision)
     if validate.positive_integer("chains", chains) < MIN_CHAINS:
         raise ValueError(f"chains must be at least {MIN_CHAINS}, got {chains}.")

@@ -10,6 +10,7 @@ noise on its side of eta. No prior is conjugate: a sampler moves params given re
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models.regression import Regression
@@ -35,19 +36,34 @@ class LogisticRegression(Regression):
     def sample_noise(self, key, num_records):
         key_predictors, key_response = jr.split(key)
         normals = randomness.normal(key_predictors, (len(self.predictors), num_records)).T
-        uniform = randomness.uniform(key_response, (num_records,))
-        return {"predictors": normals, "response": jnp.log(uniform) - jnp.log1p(-uniform)}
+        return {"predictors": normals, "response": logistic_noise(key_response, (num_records,))}
 
     def record(self, params, noise):
         x = self._place(params, noise["predictors"])
-        y = jnp.asarray(noise["response"] < self._predicted(params, x), float)
+        y = is_below(self._predicted(params, x), noise["response"])
         return dict(zip(self.predictors, x, strict=True)) | {self.response: y}
 
     def noise(self, params, record, fresh):
-        x, sign = self._x(record), 2 * record[self.response] - 1
-        # For y = 1 the noise's distribution function is uniform between 0 and that of eta; for
-        # y = 0 the same holds of minus noise and minus eta.
-        score, share = sign * self._predicted(params, x), jax.nn.sigmoid(fresh["response"])
-        rest = (1 - share) + share * jax.nn.sigmoid(-score)
-        logit = jax.nn.log_sigmoid(score) + jnp.log(share) - jnp.log(rest)
-        return {"predictors": self._normals(params, x), "response": sign * logit}
+        x, y = self._x(record), record[self.response]
+        response = noise_given_side(self._predicted(params, x), y, fresh["response"])
+        return {"predictors": self._normals(params, x), "response": response}
+
+
+def logistic_noise(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    uniform = randomness.uniform(key, shape)
+    return jnp.log(uniform) - jnp.log1p(-uniform)
+
+
+def is_below(score: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:
+    """1 where a logistic noise is below the score, which has probability sigmoid(score)."""
+    return jnp.asarray(noise < score, float)
+
+
+def noise_given_side(score, is_below, fresh) -> Float[Array, "..."]:
+    """For 1 the noise's distribution function is uniform between 0 and that of the score; for 0 the
+    same holds of minus noise and minus score.
+    """
+    sign = 2 * is_below - 1
+    share = jax.nn.sigmoid(fresh)
+    rest = (1 - share) + share * jax.nn.sigmoid(-sign * score)
+    return sign * (jax.nn.log_sigmoid(sign * score) + jnp.log(share) - jnp.log(rest))

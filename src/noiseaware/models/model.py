@@ -29,6 +29,13 @@ class Model(eqx.Module):
         """The support of each parameter."""
 
     @property
+    def has_noise_map(self) -> bool:
+        """Whether ``sample_noise``, ``record`` and ``noise`` are there; if not, ``sample_records``
+        must be, and only plain sweeps can be made.
+        """
+        return True
+
+    @property
     def has_normal_noise(self) -> bool:
         """Whether the noise is standard normal, each number of it."""
         return False

@@ -58,22 +58,24 @@ class Poisson(Model):
         return {self.column: jr.logistic(key, (num_records,))}
 
     def record(self, params, noise):
-        return {self.column: _quantile(noise[self.column], params["rate"])}
+        return {self.column: quantile(noise[self.column], params["rate"])}
 
     def noise(self, params, record, fresh):
         x, rate = record[self.column], params["rate"]
-        uniform = jax.nn.sigmoid(fresh[self.column])
-        mass = jnp.exp(poisson.logpmf(x, rate))
-        lower_tail = gammaincc(x + 1, rate) - mass * uniform
-        upper_tail = gammainc(x + 1, rate) + mass * uniform
-        smallest = jnp.finfo(mass.dtype).tiny
-        logit = jnp.log(jnp.maximum(lower_tail, smallest)) - jnp.log(
-            jnp.maximum(upper_tail, smallest)
-        )
-        return {self.column: logit}
+        return {self.column: noise_of_count(x, rate, fresh[self.column])}
 
 
-def _quantile(logit: Float[Array, ""], rate: Float[Array, ""]) -> Float[Array, ""]:
+def noise_of_count(x: Float[Array, "..."], rate, fresh) -> Float[Array, "..."]:
+    """The logit of a uniform between ``F(x - 1)`` and ``F(x)``."""
+    mass = jnp.exp(poisson.logpmf(x, rate))
+    below = mass * jax.nn.sigmoid(fresh)
+    smallest = jnp.finfo(mass.dtype).tiny
+    lower_tail = jnp.maximum(gammaincc(x + 1, rate) - below, smallest)
+    upper_tail = jnp.maximum(gammainc(x + 1, rate) + below, smallest)
+    return jnp.log(lower_tail) - jnp.log(upper_tail)
+
+
+def quantile(logit: Float[Array, ""], rate: Float[Array, ""]) -> Float[Array, ""]:
     """The smallest k with ``F(k) >= u``: from a normal guess, one unit at a time.
 
     Both tails of the guess are computed once and then carried by adding or taking single

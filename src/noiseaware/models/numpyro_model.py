@@ -1,0 +1,217 @@
+"""A NumPyro model of ONE record as a model: ``p(params)`` is the product of the densities at its
+prior sites, ``f(record | params)`` of those at its record sites.
+
+phi: every record site by the noise map of its distribution, in the order in which the function
+visits them. Where a distribution has no map there is no phi, and a fit takes the plain sweep.
+Params given records are moved by the sampler's slice.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import biject_to, constraints
+from numpyro.primitives import Messenger
+
+from noiseaware import validate
+from noiseaware.models import noise_maps
+from noiseaware.models.model import Model
+from noiseaware.models.support import Support
+from noiseaware.schema import Binary, Category, Kind, Real, Whole, as_levels
+
+
+class NumpyroModel(Model):
+    """``function`` takes no arguments and samples params and one record; ``records`` names the
+    sites that are the record's columns, all others are params; ``levels`` gives names to the values
+    0, 1, ... of categorical columns.
+    """
+
+    function: Callable[[], Any] = eqx.field(static=True)
+    record_sites: tuple[str, ...] = eqx.field(static=True)
+    levels: tuple[tuple[str, tuple[str | int, ...]], ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        function: Callable[[], Any],
+        records: Sequence[str],
+        levels: Mapping[str, Sequence[str | int]] | None = None,
+    ):
+        self.function = function
+        self.record_sites = validate.distinct("records", records)
+        named = {name: as_levels(name, values) for name, values in (levels or {}).items()}
+        self.levels = tuple(named.items())
+        with jax.enable_x64(True):
+            _check(self)
+
+    @property
+    def columns(self):
+        kinds = {name: _kind(site["fn"].support) for name, site in self._record_sites().items()}
+        return kinds | {name: Category(levels) for name, levels in self.levels}
+
+    @property
+    def supports(self):
+        return {name: Transformed(site["fn"].support) for name, site in self._prior_sites().items()}
+
+    @property
+    def labels(self):
+        return {
+            name: {
+                f"{name}_dim_{axis}": tuple(map(str, range(size)))
+                for axis, size in enumerate(np.shape(site["value"]))
+            }
+            for name, site in self._prior_sites().items()
+            if np.ndim(site["value"]) > 0
+        }
+
+    @property
+    def has_noise_map(self):
+        return all(noise_maps.find(site["fn"]) for site in self._record_sites().values())
+
+    def sample_prior(self, key):
+        return {name: site["value"] for name, site in self._prior_sites(key).items()}
+
+    def log_prior(self, params):
+        return _log_density(self._prior_sites(values=params))
+
+    def log_record(self, params, record):
+        return _log_density(self._record_sites(values=params | record))
+
+    def sample_records(self, key, params, num_records):
+        if self.has_noise_map:
+            return super().sample_records(key, params, num_records)
+
+        def draw(key):
+            sites = self._record_sites(key, params)
+            return {name: site["value"] for name, site in sites.items()}
+
+        return jax.vmap(draw)(jr.split(key, num_records))
+
+    def sample_noise(self, key, num_records):
+        sites = self._record_sites()
+        keys = jr.split(key, len(sites))
+        return {
+            name: _map_of(site).sample(key, (num_records, *np.shape(site["value"])))
+            for key, (name, site) in zip(keys, sites.items(), strict=True)
+        }
+
+    def record(self, params, noise):
+        sites = self._record_sites(values=params, noise=noise)
+        return {name: site["value"] for name, site in sites.items()}
+
+    def noise(self, params, record, fresh):
+        sites = self._record_sites(values=params | record)
+        return {
+            name: _map_of(site).noise(site["fn"], record[name], fresh[name])
+            for name, site in sites.items()
+        }
+
+    def _prior_sites(self, key=None, values=None) -> dict[str, dict]:
+        sites = self._trace(key, values)
+        return {name: site for name, site in sites.items() if name not in self.record_sites}
+
+    def _record_sites(self, key=None, values=None, noise=None) -> dict[str, dict]:
+        sites = self._trace(key, values, noise)
+        return {name: site for name, site in sites.items() if name in self.record_sites}
+
+    def _trace(self, key=None, values=None, noise=None) -> dict[str, dict]:
+        """The sample sites, in order; those with a value take it, the others are drawn."""
+        key = jr.key(0) if key is None else key  # where no draw is looked at
+        function = handlers.seed(self.function, key)
+        with handlers.trace() as sites, handlers.substitute(data=values or {}), _Place(noise or {}):
+            function()
+        return {name: site for name, site in sites.items() if site["type"] == "sample"}
+
+
+class _Place(Messenger):
+    """Gives sites the value that their noise makes."""
+
+    def __init__(self, noise: Mapping[str, Any]):
+        self._noise = noise
+        super().__init__()
+
+    def process_message(self, message):
+        if message["type"] == "sample" and message["name"] in self._noise:
+            distribution, noise = message["fn"], self._noise[message["name"]]
+            message["value"] = _map_of(message).value(distribution, noise)
+
+
+class Transformed(Support):
+    """What a NumPyro constraint allows."""
+
+    constraint: Any
+
+    def unconstrain(self, value):
+        return biject_to(self.constraint).inv(value)
+
+    def constrain(self, free):
+        return biject_to(self.constraint)(free)
+
+    def log_jacobian(self, free):
+        transform = biject_to(self.constraint)
+        return jnp.sum(transform.log_abs_det_jacobian(free, transform(free)))
+
+
+def _map_of(site: dict) -> noise_maps.NoiseMap:
+    found = noise_maps.find(site["fn"])
+    if found is None:
+        raise ValueError(f"{type(site['fn']).__name__} at {site['name']!r} has no noise map.")
+    return found
+
+
+def _log_density(sites: Mapping[str, dict]):
+    terms = [jnp.sum(site["fn"].log_prob(site["value"])) for site in sites.values()]
+    return sum(terms, start=jnp.zeros(()))
+
+
+def _kind(support) -> Kind:
+    support = getattr(support, "base_constraint", support)
+    if support is constraints.boolean:
+        return Binary()
+    if not support.is_discrete:
+        return Real()
+    upper = getattr(support, "upper_bound", None)
+    if upper is not None and support.lower_bound == 0:
+        return Category(tuple(range(int(upper) + 1)))
+    return Whole()
+
+
+def _check(model: NumpyroModel) -> None:
+    """That sites are what they are taken for, from two draws."""
+    first, second = (model._trace(jr.key(seed)) for seed in (1, 2))
+    for name in model.record_sites:
+        if name not in first:
+            raise ValueError(f"records must name sites, of {sorted(first)}, got {name!r}.")
+    for name, site in first.items():
+        if site["is_observed"]:
+            raise ValueError(f"site {name!r} must not be observed: its value comes from the fit.")
+        is_record = name in model.record_sites
+        if not is_record and site["fn"].support.is_discrete:
+            raise ValueError(f"prior site {name!r} must be continuous, got {site['fn']}.")
+        if not _equal(site["fn"].support, second[name]["fn"].support):
+            what = "record" if is_record else "prior"
+            raise ValueError(
+                f"the support of {what} site {name!r} must not depend on other sites, "
+                f"got {site['fn'].support} and {second[name]['fn'].support}."
+            )
+    for name, levels in model.levels:
+        expected = _kind(first[name]["fn"].support) if name in model.record_sites else None
+        if not isinstance(expected, Category) or len(expected.levels) != len(levels):
+            what = expected.description if expected else "no record site"
+            raise ValueError(f"levels of {name!r} must fit its site, {what}, got {levels}.")
+    params = {name: site["value"] for name, site in model._prior_sites(jr.key(1)).items()}
+    other = {name: site["value"] for name, site in model._record_sites(jr.key(2)).items()}
+    for name, site in model._prior_sites(values=params | other).items():
+        if not _equal(site["fn"], first[name]["fn"]):
+            raise ValueError(
+                f"prior site {name!r} must not depend on the record: name it in records too."
+            )
+
+
+def _equal(one, other) -> bool:
+    one, other = jax.tree.leaves(one), jax.tree.leaves(other)
+    return len(one) == len(other) and all(map(np.array_equal, one, other))

@@ -1,0 +1,222 @@
+"""A NumPyro model of one record is the built-in model that says the same."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import noiseaware as na
+from noiseaware.convergence import bulk_ess
+from tests.laws.members import CASES
+from tests.statistical import MAX_Z
+
+QUIET = {"seed": 1, "progress": False}
+
+
+def bernoulli():
+    p = numpyro.sample("probability", dist.Beta(2.0, 3.0))
+    numpyro.sample("x", dist.Bernoulli(p))
+
+
+def categorical():
+    p = numpyro.sample("probabilities", dist.Dirichlet(jnp.array([1.0, 2.0, 4.0])))
+    numpyro.sample("x", dist.Categorical(p))
+
+
+def normal_mean():
+    mean = numpyro.sample("mean", dist.Normal(1.0, 2.0))
+    numpyro.sample("x", dist.Normal(mean, 1.5))
+
+
+def exponential():
+    rate = numpyro.sample("rate", dist.Gamma(4.0, 3.0))
+    numpyro.sample("x", dist.Exponential(rate))
+
+
+def poisson():
+    rate = numpyro.sample("rate", dist.Gamma(3.0, 1.0))
+    numpyro.sample("x", dist.Poisson(rate))
+
+
+def regression():
+    """A chain of sites, with a covariance between the predictors."""
+    prior = dist.Normal(jnp.array([0.5, 0.0, -0.5]), jnp.array([1.0, 0.7, 0.8]))
+    b = numpyro.sample("coefficients", prior.to_event(1))
+    x1 = numpyro.sample("a", dist.Normal(0.3, 1.0))
+    x2 = numpyro.sample("b", dist.Normal(-0.4 + 0.4 * (x1 - 0.3), np.sqrt(0.64)))
+    numpyro.sample("y", dist.Normal(b[0] + b[1] * x1 + b[2] * x2, 1.2))
+
+
+def logistic():
+    prior = dist.Normal(jnp.array([0.5, 0.0, -0.5]), jnp.array([1.0, 0.7, 0.8]))
+    b = numpyro.sample("coefficients", prior.to_event(1))
+    means = numpyro.sample("predictor_means", dist.Normal(jnp.array([0.3, -0.4]), 0.5).to_event(1))
+    x1 = numpyro.sample("a", dist.Normal(means[0], 1.0))
+    x2 = numpyro.sample("b", dist.Normal(means[1] + 0.4 * (x1 - means[0]), np.sqrt(0.64)))
+    numpyro.sample("y", dist.Bernoulli(logits=b[0] + b[1] * x1 + b[2] * x2))
+
+
+TWINS = {  # function, columns, name in CASES
+    "bernoulli": (bernoulli, ["x"], "beta-bernoulli"),
+    "categorical": (categorical, ["x"], "dirichlet-categorical"),
+    "normal": (normal_mean, ["x"], "normal-mean"),
+    "exponential": (exponential, ["x"], "exponential"),
+    "poisson": (poisson, ["x"], "poisson"),
+    "regression": (regression, ["a", "b", "y"], "regression-known"),
+    "logistic": (logistic, ["a", "b", "y"], "logistic"),
+}
+
+
+def twins(name):
+    function, columns, case = TWINS[name]
+    levels = {"x": ("u", "v", "w")} if name == "categorical" else None
+    return na.NumpyroModel(function, columns, levels), *CASES[case]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_densities_are_those_of_the_twin(name):
+    model, twin, _ = twins(name)
+    with jax.enable_x64(True):
+        for seed in range(5):
+            params = twin.sample_prior(jr.key(seed))
+            record = jax.tree.map(lambda x: x[0], twin.sample_records(jr.key(9), params, 1))
+            assert np.allclose(model.log_prior(params), twin.log_prior(params), rtol=1e-10)
+            expected = twin.log_record(params, record)
+            assert np.allclose(model.log_record(params, record), expected, rtol=1e-10, atol=1e-10)
+
+
+def features(draws):
+    flat = [v.values.reshape(*v.shape[:2], -1) for v in draws.posterior.data_vars.values()]
+    return np.tanh(np.concatenate(flat, axis=2))
+
+
+def largest_z(one, other):
+    error = [x.var(axis=(0, 1)) / bulk_ess(x) for x in (one, other)]
+    difference = one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))
+    return np.max(np.abs(difference) / np.sqrt(error[0] + error[1]))
+
+
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("bernoulli", "regression") else pytest.param(name, marks=pytest.mark.slow)
+        for name in TWINS
+    ],
+)
+def test_posterior_is_that_of_the_twin(name):
+    model, twin, statistic = twins(name)
+    mechanism = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=4.0)
+    with jax.enable_x64(True):
+        records = twin.sample_records(jr.key(3), twin.sample_prior(jr.key(2)), 30)
+        total = np.asarray(jnp.sum(jax.vmap(statistic)(records), axis=0))
+    release = na.Release(total, statistic, mechanism, neighbours="replace", num_records=30)
+    found, expected = (na.fit(release, each, **QUIET) for each in (model, twin))
+    assert found.attrs["method"] == "interweaving"
+    assert largest_z(features(found), features(expected)) < MAX_Z
+    noisier = mechanism.with_spread(30 * mechanism.spread())
+    wrong = na.Release(total, statistic, noisier, neighbours="replace", num_records=30)
+    assert largest_z(features(na.fit(wrong, model, **QUIET)), features(expected)) > MAX_Z
+
+
+def beta_records():
+    mean = numpyro.sample("mean", dist.Uniform(0.0, 1.0))
+    numpyro.sample("x", dist.Beta(5 * mean, 5 * (1 - mean)))
+
+
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+def test_without_a_noise_map_a_fit_takes_the_plain_sweep_and_says_so():
+    model = na.NumpyroModel(beta_records, ["x"])
+    release = na.Release(
+        [6.0], na.Clamped("x", 0, 1), na.Laplace(1.0), neighbours="replace", num_records=12
+    )
+    draws = na.fit(release, model, **QUIET)
+    assert draws.attrs["method"] == "record_augmentation"
+    assert "has no noise map" in draws.attrs["method_reason"]
+    # Weighed draws of the model, which know no kernel.
+    with jax.enable_x64(True):
+        keys = jr.split(jr.key(4), 100_000)
+
+        def draw(key):
+            key_params, key_records = jr.split(key)
+            params = model.sample_prior(key_params)
+            total = jnp.sum(model.sample_records(key_records, params, 12)["x"])
+            return params["mean"], release.mechanism.log_density(release.values, total[None])
+
+        means, log_weights = jax.jit(jax.vmap(draw))(keys)
+        weights = np.asarray(jax.nn.softmax(log_weights))
+    expected = weights @ np.asarray(means)
+    variance = weights**2 @ (np.asarray(means) - expected) ** 2
+    row = na.summarize(draws).loc["mean"]
+    error = np.sqrt(row["sd"] ** 2 / row["ess_bulk"] + variance)
+    assert abs(row["mean"] - expected) < MAX_Z * error
+    with pytest.raises(ValueError, match="'interweaving' needs a model with a noise map"):
+        na.fit(release, model, method="interweaving", **QUIET)
+    with pytest.raises(ValueError, match="model must have a noise map for maximize"):
+        na.maximize(release, model, **QUIET)
+
+
+def discrete_prior():
+    k = numpyro.sample("k", dist.Poisson(3.0))
+    numpyro.sample("x", dist.Normal(k, 1.0))
+
+
+def moving_support():
+    top = numpyro.sample("top", dist.HalfNormal(1.0))
+    numpyro.sample("x", dist.Uniform(0.0, top))
+
+
+def moving_prior():
+    top = numpyro.sample("top", dist.HalfNormal(1.0))
+    numpyro.sample("mean", dist.Uniform(0.0, top))
+    numpyro.sample("x", dist.Normal(0.0, 1.0))
+
+
+def both():
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    x = numpyro.sample("x", dist.Normal(mean, 1.0))
+    numpyro.sample("z", dist.Normal(x, 1.0))
+
+
+def observed():
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    numpyro.sample("x", dist.Normal(mean, 1.0), obs=3.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "records", "message"),
+    [
+        (normal_mean, ["y"], r"records must name sites, of \['mean', 'x'\], got 'y'"),
+        (discrete_prior, ["x"], "prior site 'k' must be continuous, got"),
+        (moving_support, ["x"], "the support of record site 'x' must not depend on other sites"),
+        (moving_prior, ["x"], "the support of prior site 'mean' must not depend on other sites"),
+        (both, ["x"], "prior site 'z' must not depend on the record: name it in records too"),
+        (observed, ["x"], "site 'x' must not be observed: its value comes from the fit"),
+    ],
+)
+def test_bad_models(function, records, message):
+    with pytest.raises(ValueError, match=message):
+        na.NumpyroModel(function, records)
+
+
+@pytest.mark.parametrize(
+    ("levels", "message"),
+    [
+        ({"x": ("u", "v")}, "levels of 'x' must fit its site, one of 0, 1, 2, got"),
+        ({"y": ("u", "v", "w")}, "levels of 'y' must fit its site, no record site, got"),
+    ],
+)
+def test_levels_that_do_not_fit(levels, message):
+    with pytest.raises(ValueError, match=message):
+        na.NumpyroModel(categorical, ["x"], levels)
+
+
+def test_a_column_that_no_site_has_is_named():
+    release = na.Release(
+        [3.0], na.Clamped("z", 0, 1), na.Laplace(1.0), neighbours="replace", num_records=9
+    )
+    with pytest.raises(ValueError, match="model must have the column 'z'"):
+        na.fit(release, na.NumpyroModel(normal_mean, ["x"]), **QUIET)

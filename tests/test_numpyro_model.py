@@ -159,6 +159,43 @@ def test_without_a_noise_map_a_fit_takes_the_plain_sweep_and_says_so():
         na.maximize(release, model, **QUIET)
 
 
+def shifted():
+    low = numpyro.sample("low", dist.Normal(0.0, 1.0))
+    shift = dist.transforms.AffineTransform(low, 2.0)
+    numpyro.sample("x", dist.TransformedDistribution(dist.Exponential(1.0), shift))
+
+
+@pytest.mark.parametrize(
+    ("function", "params", "inside", "outside"),
+    [(exponential, {"rate": 2.0}, 0.1, -0.1), (shifted, {"low": 1.0}, 1.1, 0.9)],
+)
+def test_records_outside_the_support_have_no_density(function, params, inside, outside):
+    """NumPyro's own density goes on there, where a random walk would look."""
+    model = na.NumpyroModel(function, ["x"])
+    with jax.enable_x64(True):
+        assert np.isfinite(model.log_record(params, {"x": inside}))
+        assert model.log_record(params, {"x": outside}) == -np.inf
+
+
+def test_a_checkpoint_is_refused(tmp_path):
+    release = na.Release(
+        [3.0], na.Clamped("x", 0, 1), na.Laplace(1.0), neighbours="replace", num_records=9
+    )
+    with pytest.raises(ValueError, match="checkpoint needs a model of numbers"):
+        na.fit(
+            release,
+            na.NumpyroModel(normal_mean, ["x"]),
+            checkpoint=tmp_path / "checkpoint",
+            **QUIET,
+        )
+
+
+def scaled():
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    with numpyro.handlers.scale(scale=3.0):
+        numpyro.sample("x", dist.Normal(mean, 1.0))
+
+
 def discrete_prior():
     k = numpyro.sample("k", dist.Poisson(3.0))
     numpyro.sample("x", dist.Normal(k, 1.0))
@@ -194,6 +231,7 @@ def observed():
         (moving_support, ["x"], "the support of record site 'x' must not depend on other sites"),
         (moving_prior, ["x"], "the support of prior site 'mean' must not depend on other sites"),
         (both, ["x"], "prior site 'z' must not depend on the record: name it in records too"),
+        (scaled, ["x"], "site 'x' must not be scaled"),
         (observed, ["x"], "site 'x' must not be observed: its value comes from the fit"),
     ],
 )

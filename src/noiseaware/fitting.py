@@ -92,6 +92,11 @@ def fit(
             "checkpoint needs a proposal that is an equinox Module: whether a function is the same "
             f"after a kill cannot be seen, got {proposal!r}."
         )
+    if checkpoint is not None and any(map(callable, model.__dict__.values())):
+        raise ValueError(
+            "checkpoint needs a model of numbers: whether a function is the same after a kill "
+            f"cannot be seen, got {type(model).__name__}."
+        )
     settings = settings._replace(keep_records=keep_records)
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
@@ -137,9 +142,9 @@ def fit_many(
     sums and noise scales. For calibration and coverage studies.
 
     Arguments are those of ``fit``, without checkpoints and kept records; Ctrl-C returns nothing.
-    Release i draws from the seed and i. All releases share the size
-    of blocks, and some of them what warm-up chooses beside the shape of the params' move: sweeps,
-    unless given, and how many records stand for all.
+    Release i draws from the seed and i. All releases share the size of blocks, and some of them
+    what warm-up chooses beside the shape of the params' move: sweeps, unless given, and how many
+    records stand for all.
 
     Returns:
         ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
@@ -79,7 +80,9 @@ class NumpyroModel(Model):
         return _log_density(self._prior_sites(values=params))
 
     def log_record(self, params, record):
-        return _log_density(self._record_sites(values=params | record))
+        sites = self._record_sites(values=params | record)
+        is_inside = [_is_inside(site["fn"], site["value"]) for site in sites.values()]
+        return jnp.where(jnp.all(jnp.stack(is_inside)), _log_density(sites), -jnp.inf)
 
     def sample_records(self, key, params, num_records):
         if self.has_noise_map:
@@ -168,6 +171,19 @@ def _log_density(sites: Mapping[str, dict]):
     return sum(terms, start=jnp.zeros(()))
 
 
+def _is_inside(distribution, value):
+    """Whether the value is in the support: NumPyro's densities do not say. The support of a
+    transformed distribution is read off its base, since transforms state theirs too widely.
+    """
+    if isinstance(distribution, (dist.Independent, dist.ExpandedDistribution)):
+        return _is_inside(distribution.base_dist, value)
+    if isinstance(distribution, dist.TransformedDistribution):
+        for transform in reversed(distribution.transforms):
+            value = transform.inv(value)
+        return _is_inside(distribution.base_dist, value)
+    return jnp.all(distribution.support(value))
+
+
 def _kind(support) -> Kind:
     support = getattr(support, "base_constraint", support)
     if support is constraints.boolean:
@@ -187,6 +203,8 @@ def _check(model: NumpyroModel) -> None:
         if name not in first:
             raise ValueError(f"records must name sites, of {sorted(first)}, got {name!r}.")
     for name, site in first.items():
+        if site["scale"] is not None:
+            raise ValueError(f"site {name!r} must not be scaled: a record is one record.")
         if site["is_observed"]:
             raise ValueError(f"site {name!r} must not be observed: its value comes from the fit.")
         is_record = name in model.record_sites

@@ -77,8 +77,7 @@ class CrankNicolson(eqx.Module):
 
     For models whose noise is standard normal, under which the move is reversible: the correction
     is 0. A step of 1 is a fresh record; shorter ones change the total less. They pay where the
-    bounds bind and epsilon is so large that fewer than one in five fresh records is accepted
-    (``make bench ONLY=proposals``).
+    bounds bind and epsilon is large: from about 30 on in ``make bench ONLY=proposals``.
     """
 
     step: np.ndarray

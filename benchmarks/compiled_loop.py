@@ -5,6 +5,7 @@
 
 import functools
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ import noiseaware as na
 from benchmarks.regression_loop import Regression
 from noiseaware import chains
 from noiseaware.convergence import bulk_ess
-from noiseaware.journeys import Settings, run_one
+from noiseaware.journeys import Run, Settings, run_one
 from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers import layout, record_augmentation
 from noiseaware.samplers.elliptical_slice import Shape
@@ -195,9 +196,10 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     return float(np.min(bulk_ess(kept))) / num_sweeps, min(seconds[2:]) / per_chunk
 
 
-def fitted(problem: chains.Problem, num_records: int, num_chains: int, num_draws: int):
-    """Unconstrained draws of a whole fit, without ArviZ."""
+def fitted(
+    problem: chains.Problem, num_records: int, num_chains: int, num_draws: int, checkpoint: Path
+) -> Run:
+    """A whole fit without ArviZ: after Ctrl-C, what was drawn until then."""
     with progress_bar(False) as bar:
         settings = Settings("interweaving", num_records, num_chains, num_draws)
-        run = run_one(jr.key(0), problem, settings, bar, Checkpoint(None))
-    return run.draws.free[0]
+        return run_one(jr.key(0), problem, settings, bar, Checkpoint(checkpoint))

@@ -38,6 +38,7 @@ def test_each_fit_reaches_its_own_posterior(in_turn):
         assert abs(draws.mean() - expected) < MAX_Z * error
 
 
+@pytest.mark.slow
 def test_a_fit_does_not_depend_on_its_company():
     """With sweeps fixed: left to warm-up, some fits choose them in common."""
     fixed = QUIET | {"sweeps_per_draw": 2}
@@ -65,6 +66,7 @@ def test_a_release_with_little_noise_sets_the_blocks_of_all():
     assert float(draws.sample_stats["acceptance_rate"].isel(fit=0).mean()) > 0.5
 
 
+@pytest.mark.slow
 def test_side_by_side_gives_the_same_draws_as_in_turn(monkeypatch):
     """With sweeps and layout fixed: an accelerator takes one number for all, and larger blocks."""
     monkeypatch.setattr(journeys, "choose_layout", lambda *args: Layout())

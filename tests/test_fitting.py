@@ -227,6 +227,7 @@ def test_a_default_fit_of_the_papers_regression_converges():
         assert list(draws.posterior["coefficient"].values) == ["intercept", "a", "b"]
 
 
+@pytest.mark.slow
 def test_other_proposals_give_the_same_posterior():
     statistic = na.Clamped("x", -5, 5)
     model = na.Normal("x", na.NormalPrior(0, 2), 1.0)

@@ -107,6 +107,7 @@ def exact_total(records) -> np.ndarray:
     return np.array([math.fsum(memoryview(column)) for column in (*units, *products)])
 
 
+@pytest.mark.slow
 def test_sums_over_ten_million_records_are_those_of_exact_arithmetic():
     """The total with which a sweep begins, and log g with which it ends, n swaps later."""
     regressions = Regressions(10**7)

@@ -102,10 +102,7 @@ def largest_z(one, other):
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("bernoulli", "regression") else pytest.param(name, marks=pytest.mark.slow)
-        for name in TWINS
-    ],
+    [name if name == "bernoulli" else pytest.param(name, marks=pytest.mark.slow) for name in TWINS],
 )
 def test_posterior_is_that_of_the_twin(name):
     model, twin, statistic = twins(name)

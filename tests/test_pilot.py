@@ -74,6 +74,7 @@ def test_a_fit_after_two_pilots_reaches_the_closed_form(monkeypatch):
     assert abs(row["sd"] / width - 1) < MAX_Z / np.sqrt(2 * row["ess_bulk"])
 
 
+@pytest.mark.slow
 def test_a_fit_after_a_pilot_is_resumed_without_another(monkeypatch, tmp_path):
     monkeypatch.setattr(journeys, "PILOT_FROM", 400)
     monkeypatch.setattr(journeys, "MIN_PILOT_RECORDS", 100)

@@ -17,10 +17,10 @@ import noiseaware as na
 from benchmarks.regression_loop import Regression
 from noiseaware import chains
 from noiseaware.convergence import bulk_ess
+from noiseaware.elliptical_slice import Shape
 from noiseaware.journeys import Run, Settings, run_one
 from noiseaware.running import Checkpoint, progress_bar
 from noiseaware.samplers import layout, record_augmentation
-from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.proposals import from_model
 from noiseaware.warming import learn_shape
 

@@ -21,8 +21,8 @@ from benchmarks.compiled_loop import Regressions
 
 import noiseaware as na
 from noiseaware import chains
+from noiseaware.elliptical_slice import Shape
 from noiseaware.samplers import layout, record_augmentation
-from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.proposals import from_model
 
 COPY = 8 * 3  # bytes of a record: two predictors and a response

@@ -5,7 +5,7 @@ import pytest
 
 import noiseaware as na
 from noiseaware import journeys, pilot
-from noiseaware.samplers.elliptical_slice import Shape
+from noiseaware.elliptical_slice import Shape
 from tests.statistical import MAX_Z
 
 PRIOR_SD, SD, NOISE_SD = 2.0, 1.5, 30.0

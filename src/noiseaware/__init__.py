@@ -14,20 +14,21 @@ _HOMES = {
     "maximizing": ("Maximum", "maximize"),
     "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
     "models": (
-        "BetaBernoulli", "CovariancePrior", "DirichletCategorical", "Exponential", "GammaPrior",
-        "LinearRegression", "LogisticRegression", "Model", "NaiveBayes", "Normal", "NormalPrior",
-        "Poisson", "StddevPrior",
+        "BetaBernoulli", "CategoricalLogisticRegression", "CovariancePrior",
+        "DirichletCategorical", "Exponential", "GammaPrior", "HierarchicalBernoulli",
+        "LinearRegression", "LogisticRegression", "Model", "NaiveBayes", "Normal",
+        "NormalPrior", "Poisson", "StddevPrior",
     ),
     "models.numpyro_model": ("NumpyroModel",),
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),
     "running": ("cache_compilations",),
-    "samplers": ("CrankNicolson", "RandomWalk"),
-    "schema": ("Neighbours",),
+    "samplers": ("HMC", "NUTS", "CrankNicolson", "Metropolis", "RandomWalk", "Slice"),
+    "schema": ("Binary", "Category", "Neighbours", "Real", "Whole"),
     "statistics": (
-        "Clamped", "ClassTables", "Count", "Histogram", "Redacted", "RegressionMoments",
-        "Statistic",
+        "Clamped", "ClassTables", "ContingencyTable", "Count", "Histogram", "Redacted",
+        "RegressionMoments", "Statistic",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -16,14 +16,19 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from noiseaware.elliptical_slice import Shape
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation
-from noiseaware.samplers.elliptical_slice import Shape
-from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split
-from noiseaware.samplers.params_given_records import step_of
+from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split, take
+from noiseaware.samplers.params_given_records import (
+    ParamsKernel,
+    UserStep,
+    information_of,
+    step_of,
+)
 from noiseaware.samplers.proposals import Proposal
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.statistics import Statistic
@@ -34,13 +39,17 @@ NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 
 class Problem(eqx.Module):
-    """All that the compiled loop reads; its numbers are traced, so they never recompile."""
+    """All that the compiled loop reads; its numbers are traced, so they never recompile. ``known``
+    has the columns that are known of every record.
+    """
 
     model: Model
     statistic: Statistic
     mechanism: Mechanism
     released: np.ndarray
     proposal: Proposal
+    known: dict[str, np.ndarray] = eqx.field(default_factory=dict)
+    params_step: ParamsKernel | UserStep | None = None
 
 
 def stack(problems: Sequence[Problem]) -> Problem:
@@ -50,12 +59,16 @@ def stack(problems: Sequence[Problem]) -> Problem:
 
 
 class Tuning(NamedTuple):
-    """What warm-up learns, then frozen: a shape each data set, the rest in common."""
+    """What warm-up learns, then frozen: of each data set a shape and, for a params' step that has
+    a size, a factor of the covariance of ``p(params | records)``; the rest in common.
+    """
 
     shape: Shape
     sweeps_per_draw: Any
     num_stand_ins: Any
     is_moving: Any = True
+    cholesky: Any = None
+    step_size: Any = 1.0
 
 
 class Draw(NamedTuple):
@@ -69,6 +82,7 @@ class Draw(NamedTuple):
     log_density: Float[Array, ""]
     move_rate: Float[Array, ""]
     move_size: Float[Array, ""]
+    params_rate: Float[Array, ""]
 
 
 class Start(NamedTuple):
@@ -119,7 +133,9 @@ def start(
         else:
             _, constrain = unconstrain(model.supports, jax.tree.map(lambda x: x[0], prior))
             params, _ = jax.vmap(constrain)(free_params)
-        init = functools.partial(record_augmentation.init, model=model, num_records=num_records)
+        init = functools.partial(
+            record_augmentation.init, model=model, num_records=num_records, known=problem.known
+        )
         states = jax.vmap(init)(jr.split(key_states, num_chains), params)
         variance = jnp.array(jnp.nan)
         if jax.default_backend() != "cpu" or num_records >= MIN_RECORDS_FOR_BLOCKS:
@@ -138,7 +154,10 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
     candidates = jax.tree.map(lambda draws: draws[:NUM_CANDIDATES], prior)
 
     def look(key, params):
-        records = problem.model.sample_records(key, params, RECORDS_A_CANDIDATE)
+        key_known, key_records = jr.split(key)
+        indices = jr.randint(key_known, (RECORDS_A_CANDIDATE,), 0, num_records)
+        known = jax.tree.map(lambda column: jnp.asarray(column)[indices], problem.known)
+        records = problem.model.sample_records(key_records, params, RECORDS_A_CANDIDATE, known)
         contributions = jax.vmap(problem.statistic)(records)
         expected = num_records * jnp.mean(contributions, axis=0)
         variances = 2 * jnp.var(contributions, axis=0, ddof=1) / problem.mechanism.spread() ** 2
@@ -165,8 +184,9 @@ def run_chunk(
 ) -> tuple[RecordAugmentationState, Draw]:
     """Draws ``first`` to ``first + count`` of some chains, in room for ``capacity``."""
 
-    def chains(keys, states, shape, problem):
-        draw = _draw_of(problem, tuning._replace(shape=shape), kernel, layout)
+    def chains(keys, states, shape, cholesky, problem):
+        own = tuning._replace(shape=shape, cholesky=cholesky)
+        draw = _draw_of(problem, own, kernel, layout)
 
         def chain(key, state):
             def fill(index, carry):
@@ -180,7 +200,21 @@ def run_chunk(
 
         return jax.vmap(chain)(keys, states)
 
-    return _over_data_sets(chains, keys, states, tuning.shape, problems)
+    return _over_data_sets(chains, keys, states, tuning.shape, tuning.cholesky, problems)
+
+
+@eqx.filter_jit
+def information(
+    states: RecordAugmentationState, problems: Problem, shape: Shape, layout: Layout
+) -> Float[Array, "sets chains d d"]:
+    """That of ``p(params | records)`` where each chain is, in whitened coordinates of the shape."""
+
+    def chains(states, shape, problem):
+        return jax.vmap(
+            lambda state: information_of(problem.model, state.params, state.records, shape, layout)
+        )(states)
+
+    return _over_data_sets(chains, states, shape, problems)
 
 
 def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> Callable:
@@ -190,7 +224,14 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
         "contribution": problem.statistic,
         "log_density": functools.partial(problem.mechanism.log_density, problem.released),
         "proposal": problem.proposal,
-        "params_step": step_of(problem.model, tuning.shape, layout),
+        "params_step": step_of(
+            problem.model,
+            tuning.shape,
+            layout,
+            problem.params_step,
+            tuning.cholesky,
+            tuning.step_size,
+        ),
         "layout": layout,
     }
     step: Callable = functools.partial(record_augmentation.step, **bound)
@@ -207,12 +248,12 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
         key, state, sums, min_log_ratio, _ = carry
         state, info = step(jr.fold_in(key, index), state)
         moves = [getattr(info, name, jnp.zeros(())) for name in ("move_rate", "move_size")]
-        sums += jnp.stack([info.acceptance_rate, *moves])
+        sums += jnp.stack([info.acceptance_rate, *moves, info.params_rate])
         return key, state, sums, jnp.minimum(min_log_ratio, info.min_log_ratio), info.log_density
 
     def draw(key, state):
         key_sweeps, key_records, key_noise = jr.split(key, 3)
-        carry = (key_sweeps, state, jnp.zeros(3), jnp.zeros(()), jnp.zeros(()))
+        carry = (key_sweeps, state, jnp.zeros(4), jnp.zeros(()), jnp.zeros(()))
         _, state, sums, min_log_ratio, log_density = jax.lax.fori_loop(
             0, tuning.sweeps_per_draw, sweep, carry
         )
@@ -229,14 +270,20 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
 def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segment_size: int):
     """T of as many new records at the state's params."""
     num_records, num_segments, size = split(state.records, segment_size)
+    known = problem.model.known_of(state.records)
 
-    def total(key, num_records):
-        fresh = problem.model.sample_records(key, state.params, num_records)
+    def total(index, first, size):
+        key_segment, part = jr.fold_in(key, index), take(known, first, size)
+        fresh = problem.model.sample_records(key_segment, state.params, size, part)
         return jnp.sum(jax.vmap(problem.statistic)(fresh), axis=0)
 
-    rest = total(jr.fold_in(key, 0), num_records - (num_segments - 1) * size)
+    rest = num_records - (num_segments - 1) * size
+    sum_of_rest = total(0, 0, rest)
     if num_segments == 1:
-        return rest
+        return sum_of_rest
     return jax.lax.fori_loop(
-        1, num_segments, lambda index, sum: sum + total(jr.fold_in(key, index), size), rest
+        1,
+        num_segments,
+        lambda index, sum: sum + total(index, rest + (index - 1) * size, size),
+        sum_of_rest,
     )

@@ -1,11 +1,12 @@
 """The analyst's front doors: a release and a model in, draws of the posterior out."""
 
+import functools
 import hashlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,8 +23,9 @@ from noiseaware.journeys import Run, Settings, run_many, run_one
 from noiseaware.models import Model
 from noiseaware.release import Release, check_possible
 from noiseaware.running import CONTENT, Checkpoint, progress_bar
+from noiseaware.samplers.params_given_records import ParamsKernel, UserStep
 from noiseaware.samplers.proposals import CrankNicolson, Proposal, RandomWalk, from_model
-from noiseaware.schema import accepts
+from noiseaware.schema import accepts, as_records
 from noiseaware.statistics import Statistic
 
 
@@ -42,11 +44,13 @@ def fit(
     *,
     seed: int,
     num_records: int | None = None,
+    known: Mapping[str, Any] | None = None,
     method: str = "auto",
     chains: int = 4,
     draws: int = 1000,
     sweeps_per_draw: int | None = None,
     proposal: Proposal | None = None,
+    params_step: ParamsKernel | UserStep | None = None,
     keep_records: int = 0,
     checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
@@ -58,6 +62,8 @@ def fit(
         model: prior and record law; its columns must include those the release's statistic reads.
         seed: of all random numbers; the same seed gives the same draws.
         num_records: n, where the release does not make it public.
+        known: the columns that the model calls known, such as groups or covariates that are public:
+            a dict or a DataFrame with a row for every record.
         method: ``"interweaving"``, ``"record_augmentation"`` (the plain sweep) or ``"auto"``.
         chains: number of chains, each started from its own draw of the prior or, from 100,000
             records on, of a pilot's wider posterior.
@@ -65,6 +71,10 @@ def fit(
         sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
         proposal: how records are proposed, from the model if not given; see ``RandomWalk`` and
             ``CrankNicolson``.
+        params_step: how params move given records; by the model's own step if not given or, where
+            it has none, by ``Slice()``. ``NUTS()``, ``HMC()`` and ``Metropolis()`` adapt in
+            warm-up. A function ``(key, params, records) -> params`` must leave
+            p(params | records) invariant.
         keep_records: how many imputed data sets to keep a chain: draws of ``p(records | release)``.
         checkpoint: a file to write every ten seconds and at the end, in warm-up too; the same call
             goes on from it after a kill, and after the end returns the same draws at once.
@@ -80,18 +90,21 @@ def fit(
         a record under pure DP. ``warm_up_seconds`` count compilation.
     """
     problem, settings = _asked(
-        release, model, seed, num_records, method, chains, draws, sweeps_per_draw, proposal
-    )
+        release, model, seed=seed, num_records=num_records, known=known, method=method,
+        chains=chains, draws=draws, sweeps_per_draw=sweeps_per_draw, proposal=proposal,
+        params_step=params_step,
+    )  # fmt: skip
     is_integer = isinstance(keep_records, (int, np.integer)) and not isinstance(keep_records, bool)
     if not is_integer or not 0 <= keep_records <= draws:
         raise ValueError(
             f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
         )
-    if checkpoint is not None and proposal is not None and not isinstance(proposal, eqx.Module):
-        raise ValueError(
-            "checkpoint needs a proposal that is an equinox Module: whether a function is the same "
-            f"after a kill cannot be seen, got {proposal!r}."
-        )
+    for name, value in {"proposal": proposal, "params_step": params_step}.items():
+        if checkpoint is not None and value is not None and not isinstance(value, eqx.Module):
+            raise ValueError(
+                f"checkpoint needs a {name} that is an equinox Module: whether a function is the "
+                f"same after a kill cannot be seen, got {value!r}."
+            )
     if checkpoint is not None and any(map(callable, model.__dict__.values())):
         raise ValueError(
             "checkpoint needs a model of numbers: whether a function is the same after a kill "
@@ -131,11 +144,13 @@ def fit_many(
     *,
     seed: int,
     num_records: int | None = None,
+    known: Mapping[str, Any] | None = None,
     method: str = "auto",
     chains: int = 4,
     draws: int = 1000,
     sweeps_per_draw: int | None = None,
     proposal: Proposal | None = None,
+    params_step: ParamsKernel | UserStep | None = None,
     progress: bool = True,
 ):
     """Fit each of many releases on its own: the same model, statistic and number of records, other
@@ -156,10 +171,12 @@ def fit_many(
     releases = list(releases)
     if not releases:
         raise ValueError("releases must hold at least one Release, got none.")
-    asked = [
-        _asked(release, model, seed, num_records, method, chains, draws, sweeps_per_draw, proposal)
-        for release in releases
-    ]
+    asked_of = functools.partial(
+        _asked, model=model, seed=seed, num_records=num_records, known=known, method=method,
+        chains=chains, draws=draws, sweeps_per_draw=sweeps_per_draw, proposal=proposal,
+        params_step=params_step,
+    )  # fmt: skip
+    asked = [asked_of(release) for release in releases]
     problems, (settings, *others) = [problem for problem, _ in asked], [it for _, it in asked]
     for index, (problem, other) in enumerate(zip(problems[1:], others, strict=True), 1):
         _check_alike(index, problem, problems[0], other.num_records, settings.num_records)
@@ -186,26 +203,37 @@ def fit_many(
 def _asked(
     release: Release,
     model: Model,
+    *,
     seed: int,
     num_records: int | None,
+    known: Mapping[str, Any] | None,
     method: str,
     chains: int,
     draws: int,
     sweeps_per_draw: int | None,
     proposal: Proposal | None,
+    params_step: ParamsKernel | UserStep | None,
 ) -> tuple[Problem, Settings]:
     """What the caller asked for, once it makes sense."""
     if not isinstance(release, Release):
         raise ValueError(f"release must be a Release, got {release!r}.")
-    num_records = _agreed_count(release, num_records)
     _check_match(release.statistic, model)
+    columns = known_columns(model, known)
+    if columns:
+        num_records = _agreed_length(columns, num_records)
+    num_records = _agreed_count(release, num_records)
     _check_names(model)
     validate.one_of("method", method, METHODS)
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**63:
         raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}.")
-    if proposal is not None and (not callable(proposal) or isinstance(proposal, type)):
+    if proposal is not None and not _is_function(proposal):
         raise ValueError(f"proposal must be a Proposal such as RandomWalk, got {proposal!r}.")
+    is_kernel = isinstance(params_step, ParamsKernel)
+    if params_step is not None and not is_kernel and not _is_function(params_step):
+        raise ValueError(
+            f"params_step must be a function or a kernel such as NUTS(), got {params_step!r}."
+        )
     if sweeps_per_draw is not None:
         validate.positive_integer("sweeps_per_draw", sweeps_per_draw)
     settings = Settings(
@@ -216,8 +244,20 @@ def _asked(
         sweeps_per_draw=sweeps_per_draw,
     )
     proposal = from_model if proposal is None else proposal
-    problem = Problem(model, release.statistic, release.mechanism, release.values, proposal)
+    problem = Problem(
+        model,
+        release.statistic,
+        release.mechanism,
+        release.values,
+        proposal,
+        columns,
+        params_step,
+    )
     return problem, settings
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
 
 
 def _check_alike(index: int, problem: Problem, first: Problem, count: int, first_count: int):
@@ -303,7 +343,7 @@ def _attrs(
     release: Release, problem: Problem, settings: Settings, method: str, seed: int
 ) -> dict[str, Any]:
     """Where draws come from, as far as it is known beforehand."""
-    cost, proposal = release.cost, problem.proposal
+    cost = release.cost
     return {
         "created_by": f"noiseaware {noiseaware.__version__}",
         "model": type(problem.model).__name__,
@@ -316,8 +356,9 @@ def _attrs(
         "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__),
         "method": settings.kernel,
         "method_reason": _reason(method, problem.model),
-        "proposal": getattr(proposal, "__name__", type(proposal).__name__),
-        "exactness": _exactness(release, proposal),
+        "proposal": _name(problem.proposal),
+        "params_step": _params_step(problem),
+        "exactness": _exactness(release, problem),
         "seed": seed,
     }
 
@@ -330,12 +371,24 @@ def _kernel(method: str, model: Model) -> str:
     return method
 
 
-def _exactness(release: Release, proposal: Proposal) -> str:
-    conditions = []
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _params_step(problem: Problem) -> str:
+    if problem.params_step is not None:
+        return _name(problem.params_step)
+    return "the model's own" if problem.model.has_posterior_step else "Slice"
+
+
+def _exactness(release: Release, problem: Problem) -> str:
+    conditions, proposal, params_step = [], problem.proposal, problem.params_step
     if release.num_records is None:
         conditions.append("the number of records is the one given")
     if proposal is not from_model and not isinstance(proposal, (RandomWalk, CrankNicolson)):
         conditions.append("the proposal returns the right correction")
+    if params_step is not None and not isinstance(params_step, ParamsKernel):
+        conditions.append("the params step leaves params given records invariant")
     return "exact" + (f" if {' and '.join(conditions)}" if conditions else "")
 
 
@@ -359,9 +412,34 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
         check_possible(release.values, release.statistic, release.mechanism, num_records)
     if release.num_records not in (None, num_records):
         raise ValueError(
-            f"num_records must be the release's {release.num_records}, got {num_records}."
+            f"num_records, or the rows of known, must be the release's {release.num_records}, got "
+            f"{num_records}."
         )
     return num_records
+
+
+def known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+    if known is None:
+        if model.known:
+            raise ValueError(
+                f"known must give {list(model.known)} of every record: {type(model).__name__} says "
+                "that they are known."
+            )
+        return {}
+    unknown = [name for name in known if name not in model.known]
+    if unknown:
+        raise ValueError(
+            f"known must have the columns {list(model.known)}, those that {type(model).__name__} "
+            f"calls known, got {unknown[0]!r}."
+        )
+    return as_records(known, {name: model.columns[name] for name in model.known})
+
+
+def _agreed_length(columns: dict[str, np.ndarray], num_records: int | None) -> int:
+    length = len(next(iter(columns.values())))
+    if num_records not in (None, length):
+        raise ValueError(f"known must have {num_records} rows, num_records, got {length}.")
+    return length
 
 
 def _check_names(model: Model) -> None:

@@ -21,10 +21,19 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from noiseaware import pilot
-from noiseaware.chains import CHUNK_DRAWS, Draw, Problem, Tuning, run_chunk, stack, start
+from noiseaware.chains import (
+    CHUNK_DRAWS,
+    Draw,
+    Problem,
+    Tuning,
+    information,
+    run_chunk,
+    stack,
+    start,
+)
+from noiseaware.elliptical_slice import Shape
 from noiseaware.models.model import Params
 from noiseaware.running import Checkpoint, Progress, Silent, num_cores
-from noiseaware.samplers.elliptical_slice import Shape
 from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import from_model
@@ -37,6 +46,7 @@ from noiseaware.warming import (
     Limits,
     learn,
     learn_shape,
+    params_cholesky,
 )
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
@@ -99,11 +109,13 @@ class _Crew:
         self.limits = Limits(
             has_fixed_sweeps=settings.sweeps_per_draw is not None,
             all_stand_in=-(-settings.num_records // layout.stand_in_size),
+            target_rate=getattr(batch.problems[0].params_step, "target_rate", None),
             min_windows=WINDOWS_AFTER_PILOT if settings.has_pilot else MIN_WINDOWS,
             max_windows=PILOT_WINDOWS if settings.is_pilot else MAX_WINDOWS,
         )
+        self._problems = stack(batch.problems)
         self._chunk = functools.partial(
-            run_chunk, problems=stack(batch.problems), kernel=settings.kernel, layout=layout
+            run_chunk, problems=self._problems, kernel=settings.kernel, layout=layout
         )
         num_chains = settings.num_chains
         keys = jax.vmap(lambda key: jr.split(key, num_chains))(batch.fold_in(1))
@@ -124,6 +136,13 @@ class _Crew:
             for index in range(len(self._keys))
         )
 
+    def information(self, groups: Groups, shape: Shape) -> np.ndarray | None:
+        """Of params given records where the chains are, if their step needs it."""
+        if self.limits.target_rate is None:
+            return None
+        found = [information(states, self._problems, shape, self.layout) for states in groups]
+        return np.concatenate(found, axis=1)
+
     def advance(
         self, groups: Groups, first: int, limit: int, tuning: Tuning
     ) -> tuple[Groups, Draw]:
@@ -133,7 +152,7 @@ class _Crew:
 
         def advance_group(keys, states):
             with jax.enable_x64(True):  # a thread's own setting
-                traced = Tuning(tuning.shape, *map(np.asarray, tuning[1:]))
+                traced = jax.tree.map(np.asarray, tuning)
                 states, drawn = self._chunk(keys, states, traced, *map(np.asarray, (first, count)))
                 return states, jax.tree.map(lambda x: np.asarray(x)[:, :, :count], drawn)
 
@@ -350,7 +369,11 @@ def _embark(
     num_stand_ins = min(crew.limits.all_stand_in, FIRST_STAND_INS)
     sweeps = settings.sweeps_per_draw or 1
     tuning = Tuning(begun.shape, sweeps, num_stand_ins, is_moving=not begun.was_idle)
-    return _Journey(crew.groups_of(begun.states), tuning, was_idle=begun.was_idle), crew
+    groups = crew.groups_of(begun.states)
+    found = crew.information(groups, begun.shape)
+    if found is not None:
+        tuning = tuning._replace(cholesky=params_cholesky(begun.shape, found))
+    return _Journey(groups, tuning, was_idle=begun.was_idle), crew
 
 
 def _warm_up(journey: _Journey, crew: _Crew, bar: Progress, checkpoint: Checkpoint) -> _Journey:
@@ -391,12 +414,16 @@ def _warm_up_more(journey: _Journey, crew: _Crew, bar: Progress) -> _Journey:
         journey,
         groups=groups,
         warm=(*journey.warm, drawn.free),
-        moves=(*journey.moves, np.stack([drawn.move_rate, drawn.move_size], axis=-1)),
+        moves=(
+            *journey.moves,
+            np.stack([drawn.move_rate, drawn.move_size, drawn.params_rate], axis=-1),
+        ),
         warm_up_sweeps=journey.warm_up_sweeps + sweeps * count,
     )
     if done + count == WINDOW_DRAWS:
         free, moves = np.concatenate(journey.warm, axis=2), np.concatenate(journey.moves, axis=2)
-        lesson = learn(free, moves, journey.tuning, journey.was_idle, crew.limits)
+        found = crew.information(groups, journey.tuning.shape)
+        lesson = learn(free, moves, journey.tuning, journey.was_idle, crew.limits, found)
         journey = dataclasses.replace(journey, **lesson._asdict())
     elapsed = time.perf_counter() - begin
     return dataclasses.replace(journey, warm_up_seconds=journey.warm_up_seconds + elapsed)
@@ -447,7 +474,8 @@ def _as_tree(journey: _Journey) -> dict[str, Any]:
     """Nested dicts of arrays and numbers, for a checkpoint."""
     tree: dict[str, Any] = {name: getattr(journey, name) for name in _NUMBERS}
     tree["states"] = _joined(journey.groups, axis=1)._asdict()
-    tree["tuning"] = journey.tuning._asdict() | {"shape": journey.tuning.shape._asdict()}
+    tuning = journey.tuning._asdict() | {"shape": journey.tuning.shape._asdict()}
+    tree["tuning"] = {name: value for name, value in tuning.items() if value is not None}
     tree["moves"] = np.concatenate(journey.moves, axis=2)
     tree["warm"] = np.concatenate(journey.warm, axis=2)
     if journey.kept:

@@ -6,11 +6,12 @@ and sqrt(n/n') times the width wherever the release outweighs the prior. In the 
 a posterior variance v (at most 1) is 1 / (1 + information), and information grows with n.
 """
 
-import equinox as eqx
+import dataclasses
+
 import numpy as np
 
 from noiseaware.chains import Problem
-from noiseaware.samplers.elliptical_slice import Shape
+from noiseaware.elliptical_slice import Shape
 
 MAX_VARIANCE_LEFT = 0.5  # with more, little was learned: such directions keep their width
 START_SPREAD = 3.0  # of the chains, in standard deviations expected
@@ -22,7 +23,14 @@ def scaled(problem: Problem, ratio: float) -> Problem:
     released = problem.released * ratio
     if mechanism.is_discrete:
         released = np.round(released)
-    return eqx.tree_at(lambda it: (it.mechanism, it.released), problem, (mechanism, released))
+    known = {name: _evenly(column, ratio) for name, column in problem.known.items()}
+    return dataclasses.replace(problem, mechanism=mechanism, released=released, known=known)
+
+
+def _evenly(column: np.ndarray, ratio: float) -> np.ndarray:
+    """Such a share of the column, from all along it."""
+    size = round(len(column) * ratio)
+    return column[np.arange(size) * len(column) // size]
 
 
 def transfer(

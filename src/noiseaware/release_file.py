@@ -24,6 +24,7 @@ VERSION = 1
 STATISTICS: dict[str, type[Statistic]] = {
     "count": statistics.Count,
     "histogram": statistics.Histogram,
+    "contingency_table": statistics.ContingencyTable,
     "class_tables": statistics.ClassTables,
     "clamped": statistics.Clamped,
     "redacted": statistics.Redacted,
@@ -113,6 +114,8 @@ def _describe_statistic(statistic: Statistic) -> dict[str, Any]:
             fields: dict[str, Any] = {"column": statistic.column}
         case statistics.Histogram():
             fields = {"column": statistic.column, "levels": list(statistic.levels)}
+        case statistics.ContingencyTable():
+            fields = {"levels": {column: list(levels) for column, levels in statistic.levels}}
         case statistics.ClassTables():
             fields = {
                 "class_column": statistic.class_column,
@@ -142,9 +145,9 @@ def _restore_statistic(content: Any) -> Statistic:
     _expect_fields(f"statistic {name!r}", fields, _ARGUMENTS[kind])
     for key in ("levels", "class_levels", "features", "predictors"):
         value = fields.get(key, [])
-        expected = dict if key == "features" and kind is statistics.ClassTables else list
-        if not isinstance(value, expected):
-            raise ValueError(f"{key} of statistic {name!r} must be a list, got {value!r}.")
+        expected, what = (dict, "an object") if (kind, key) in _OBJECTS else (list, "a list")
+        if key in fields and not isinstance(value, expected):
+            raise ValueError(f"{key} of statistic {name!r} must be {what}, got {value!r}.")
     for key in ("lower", "upper"):
         if key in fields:
             _expect_number(f"{key} of statistic {name!r}", fields[key])
@@ -159,11 +162,13 @@ def _restore_statistic(content: Any) -> Statistic:
 _ARGUMENTS: dict[type[Statistic], tuple[str, ...]] = {
     statistics.Count: ("column",),
     statistics.Histogram: ("column", "levels"),
+    statistics.ContingencyTable: ("levels",),
     statistics.ClassTables: ("class_column", "class_levels", "features"),
     statistics.Clamped: ("column", "lower", "upper", "features"),
     statistics.Redacted: ("column", "lower", "upper", "features"),
     statistics.RegressionMoments: ("response", "predictors", "bounds"),
 }
+_OBJECTS = ((statistics.ContingencyTable, "levels"), (statistics.ClassTables, "features"))
 
 
 def _describe_mechanism(mechanism: Mechanism) -> dict[str, Any]:

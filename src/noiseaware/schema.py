@@ -70,6 +70,20 @@ class Category:
 Kind = Real | Whole | Binary | Category
 
 
+def as_kind(name: str, value: Any) -> Kind:
+    """A kind, or the levels of a category."""
+    if isinstance(value, Category):
+        value = value.levels
+    if isinstance(value, (Real, Whole, Binary)):
+        return value
+    is_levels = isinstance(value, (int, np.integer, Sequence)) and not isinstance(value, str)
+    if not is_levels or isinstance(value, bool):
+        raise ValueError(
+            f"column {name!r} must be Real(), Whole(), Binary() or a list of levels, got {value!r}."
+        )
+    return Category(as_levels(name, value))
+
+
 def as_levels(name: str, levels: int | Sequence[str | int]) -> tuple[str | int, ...]:
     """``3`` means the levels 0, 1, 2."""
     if isinstance(levels, (int, np.integer)):
@@ -88,6 +102,8 @@ def accepts(measured: Kind, modelled: Kind) -> bool:
     """Whether a statistic that measures one kind can read what a model produces."""
     if isinstance(measured, Real):
         return not isinstance(modelled, Category)
+    if measured == Category((0, 1)) and isinstance(modelled, Binary):
+        return True
     return measured == modelled
 
 

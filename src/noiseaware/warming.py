@@ -2,11 +2,12 @@
 
 After each window the shape of the interweaving move is learned from the later half of all draws,
 over all chains of a data set, and how many records stand for all in it from how often it is
-accepted. If the window's smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the
-number of sweeps between draws doubles. If it is not, and the moves were a small part of what made
-the draws differ, a window is tried without them; they come back if that one is inefficient.
-Warm-up ends at an efficient window; then all of this is frozen, so that the draws kept come from
-one invariant kernel.
+accepted. A params' step that has a size gets the scale of ``p(params | records)`` from the
+information of the chains' records, and moves its step towards its acceptance rate. If the window's
+smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
+draws doubles. If it is not, and the moves were a small part of what made the draws differ, a window
+is tried without them; they come back if that one is inefficient. Warm-up ends at an efficient
+window; then all of this is frozen, so that the draws kept come from one invariant kernel.
 
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 from noiseaware.chains import Tuning
 from noiseaware.convergence import bulk_ess, finite
-from noiseaware.samplers.elliptical_slice import Shape
+from noiseaware.elliptical_slice import Shape
 
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
@@ -26,13 +27,17 @@ SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
 MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
 MAX_SWEEPS_PER_DRAW = 10_000
+STEP_GAIN = 2.0  # log step of the params' kernel over a window, by acceptance above the target
 
 
 class Limits(NamedTuple):
-    """What warm-up keeps to: sweeps that were asked for, how many segments there are, windows."""
+    """What warm-up keeps to: sweeps that were asked for, how many segments there are, the rate at
+    which the params' step should be accepted if it has a size, windows.
+    """
 
     has_fixed_sweeps: bool
     all_stand_in: int
+    target_rate: float | None = None
     min_windows: int = MIN_WINDOWS
     max_windows: int = MAX_WINDOWS
 
@@ -44,19 +49,25 @@ class Lesson(NamedTuple):
 
 
 def learn(
-    free: np.ndarray, moves: np.ndarray, tuning: Tuning, was_idle: bool, limits: Limits
+    free: np.ndarray,
+    moves: np.ndarray,
+    tuning: Tuning,
+    was_idle: bool,
+    limits: Limits,
+    information: np.ndarray | None = None,
 ) -> Lesson:
     """At the end of a window, from all draws until then.
 
     ``free`` has the unconstrained params, ``[set, chain, draw, d]``, and ``moves`` how often and
-    how far they moved, ``[set, chain, draw, 2]``; ``was_idle`` says that the moves were left out
-    once.
+    how far they moved, and how often in the step given records, ``[set, chain, draw, 3]``;
+    ``was_idle`` says that the moves were left out once; ``information`` is that of chains at the
+    end of the window, for a params' step with a size.
     """
-    shape, sweeps, num_stand_ins, is_moving = tuning
+    shape, sweeps, num_stand_ins, is_moving, cholesky, step_size = tuning
     num_windows = free.shape[2] // WINDOW_DRAWS
     efficiency = _efficiency(free[:, :, -WINDOW_DRAWS:])
     is_efficient = efficiency >= TARGET_EFFICIENCY
-    move_rate, move_size = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
+    move_rate, move_size, params_rate = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
     is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
     # move is idle where it is a small part of that. It gets one trial without, and one more window.
@@ -79,10 +90,29 @@ def learn(
         num_stand_ins = min(4 * num_stand_ins, limits.all_stand_in)
     elif move_rate > HIGH_MOVE_RATE and not is_warm:
         num_stand_ins = max(num_stand_ins // 4, 1)
+    if information is not None and limits.target_rate is not None:
+        cholesky = params_cholesky(shape, information)
+        step_size *= float(np.exp(STEP_GAIN * (params_rate - limits.target_rate)))
     later = free[:, :, free.shape[2] // 2 :]
     shape = learn_shape(later.reshape(len(free), -1, free.shape[-1]), otherwise=shape)
-    tuning = Tuning(shape, sweeps, num_stand_ins, is_moving and not is_idle)
+    is_moving = is_moving and not is_idle
+    tuning = Tuning(shape, sweeps, num_stand_ins, is_moving, cholesky, step_size)
     return Lesson(tuning, is_warm, was_idle or is_idle)
+
+
+def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
+    """A factor of the covariance of ``p(params | records)``, from the mean information of chains,
+    ``[set, chain, d, d]`` in whitened coordinates of the shape.
+
+    Records say more than their release: information below 1, that of the private posterior, is an
+    accident of where chains are, or of a density that is not concave there.
+    """
+    is_finite = np.all(np.isfinite(information), axis=(2, 3), keepdims=True)
+    count = np.maximum(np.sum(is_finite, axis=1), 1)
+    mean = np.sum(np.where(is_finite, information, 0.0), axis=1) / count
+    curvatures, axes = np.linalg.eigh((mean + mean.swapaxes(1, 2)) / 2)
+    root = shape.cholesky @ (axes / np.sqrt(np.maximum(curvatures, 1.0))[:, None, :])
+    return np.linalg.cholesky(root @ root.swapaxes(1, 2))
 
 
 def _efficiency(window: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from noiseaware.samplers.params_given_records import step_of
 from noiseaware.samplers.proposals import from_model
 from noiseaware.schema import Real
 from noiseaware.warming import learn_shape
-from tests.laws.members import CASES
+from tests.laws.members import CASES, known_for
 
 SAMPLERS = ("record_augmentation", "random_walk", "crank_nicolson", "interweaving", "laid_out")
 # Blocks of two, in segments that overlap, and a third of the records standing for all.
@@ -52,7 +52,10 @@ def joint_start(key, model, num_records):
     """Params from the prior, records from the model."""
     key_params, key_records = jr.split(key)
     params = model.sample_prior(key_params)
-    return record_augmentation.init(key_records, params, model=model, num_records=num_records)
+    return record_augmentation.init(
+        key_records, params, model=model, num_records=num_records,
+        known=known_for(model, num_records),
+    )  # fmt: skip
 
 
 def prior_shape(model):

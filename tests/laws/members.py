@@ -68,11 +68,27 @@ CASES["logistic"] = (
     ),
     na.RegressionMoments("y", ("a", "b"), BOUNDS | {"y": (0.0, 1.0)}),
 )
+CASES["logistic-table"] = (
+    na.CategoricalLogisticRegression(
+        "y",
+        {"a": ("u", "v"), "b": 3},
+        coefficients=na.NormalPrior([0.5, 0.0, -0.5, 0.3], [1.0, 0.7, 0.8, 1.2]),
+        concentration=[1.0, 2.0, 1.0, 0.8, 1.5, 1.0],
+    ),
+    na.ContingencyTable({"a": ("u", "v"), "b": 3, "y": 2}),
+)
+CASES["hierarchical"] = (
+    na.HierarchicalBernoulli(
+        "y", "g", ("u", "v"), center=na.NormalPrior(0.5, 1.0), spread=na.StddevPrior(0.8, 4.0)
+    ),
+    na.ContingencyTable({"g": ("u", "v"), "y": 2}),
+)
 MODELS = {name: model for name, (model, _) in CASES.items()}
 
 STATISTICS = {
     "count": na.Count("x"),
     "histogram": na.Histogram("x", 4),
+    "contingency-table": na.ContingencyTable({"a": ("u", "v"), "b": 3}),
     "class-tables": na.ClassTables("c", 3, {"f": 2, "g": 3}),
     "class-tables-one-class": na.ClassTables("c", 1, {"f": 2, "g": 3}),
     "clamped-mean": na.Clamped("x", -1.0, 3.0),
@@ -104,6 +120,20 @@ SUPPORTS = {
     "simplex": (Simplex(), np.array([0.3, -2.0, 1.0])),
     "covariance": (Covariance(3), np.array([0.1, -0.3, 0.4, 0.5, -0.7, 0.2])),
 }
+
+
+def known_for(model, num_records):
+    """Known columns: every level of a category in turn."""
+    return {name: np.arange(num_records) % len(model.columns[name].levels) for name in model.known}
+
+
+def known_levels(model, num_records):
+    """The same as a person would give them."""
+    columns = known_for(model, num_records)
+    return {
+        name: [model.columns[name].levels[code] for code in codes]
+        for name, codes in columns.items()
+    } or None
 
 
 def rescaled(mechanism, factor):

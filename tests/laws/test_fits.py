@@ -13,7 +13,7 @@ import noiseaware as na
 from noiseaware import journeys
 from noiseaware.convergence import bulk_ess
 from tests.laws.chains import joint_start, total_of
-from tests.laws.members import CASES
+from tests.laws.members import CASES, known_levels
 from tests.laws.test_samplers import mechanism_for
 from tests.statistical import MAX_Z
 
@@ -51,18 +51,19 @@ def largest_z(found, expected):
 def test_every_way_to_run_a_fit_gives_one_posterior(case, tmp_path, monkeypatch):
     warnings.simplefilter("ignore", na.ConvergenceWarning)
     model, _ = CASES[case]
+    fixed = FIT | {"known": known_levels(model, NUM_RECORDS)}
     release, other = release_of(case, 0), release_of(case, 1)
-    plain = features(na.fit(release, model, method="record_augmentation", **FIT))
-    alone = na.fit(release, model, **FIT)
+    plain = features(na.fit(release, model, method="record_augmentation", **fixed))
+    alone = na.fit(release, model, **fixed)
     assert largest_z(features(alone), plain) < MAX_Z
     # Side by side, as an accelerator runs them.
     with monkeypatch.context() as patch:
         patch.setattr(journeys, "_is_cpu", lambda: False)
-        batch = na.fit_many([other, release], model, **FIT)
+        batch = na.fit_many([other, release], model, **fixed)
     assert largest_z(features(batch.isel(fit=1)), plain) < MAX_Z
     assert largest_z(features(batch.isel(fit=0)), plain) > MAX_Z, "two releases, two posteriors"
     # One after the other, a core each.
-    in_turn = na.fit_many([other, release], model, **FIT)
+    in_turn = na.fit_many([other, release], model, **fixed)
     assert largest_z(features(in_turn.isel(fit=1)), plain) < MAX_Z
     # In short chunks, interrupted in the middle and resumed: the same draws.
     calls = []
@@ -80,6 +81,6 @@ def test_every_way_to_run_a_fit_gives_one_posterior(case, tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(journeys._Crew, "advance", interrupted)
         with pytest.raises(RuntimeError, match="stopped"):
-            na.fit(release, model, checkpoint=path, **FIT)
-    resumed = na.fit(release, model, checkpoint=path, **FIT)
+            na.fit(release, model, checkpoint=path, **fixed)
+    resumed = na.fit(release, model, checkpoint=path, **fixed)
     assert resumed.posterior.equals(alone.posterior)

@@ -14,11 +14,11 @@ from noiseaware.models.numpyro_model import NumpyroModel, Transformed
 from noiseaware.models.support import Support, unconstrain
 from noiseaware.samplers.params_given_records import step_of
 from tests.laws.chains import prior_shape
-from tests.laws.members import MODELS, SUPPORTS
+from tests.laws.members import MODELS, SUPPORTS, known_for
 from tests.statistical import MAX_Z, MIN_P, z_score
 
 each_model = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-LONG = ("naive-bayes", "regression", "logistic")  # half a minute each
+LONG = ("naive-bayes", "regression", "logistic", "logistic-table")  # half a minute each
 each_support = pytest.mark.parametrize(
     ("support", "free"), list(SUPPORTS.values()), ids=list(SUPPORTS)
 )
@@ -76,13 +76,16 @@ def test_phi_inverts_and_fresh_noise_stays_fresh(model):
     """Noise -> record -> noise given the record has the law of fresh noise again."""
     params = jax.tree.map(lambda value: value[0], prior_draws(model, 1, seed=3))
     key_first, key_second = jr.split(jr.key(4))
-    records = model.sample_records(key_first, params, 20_000)
+    known = known_for(model, 20_000)
+    records = model.sample_records(key_first, params, 20_000, known)
     noise = model.noises(key_second, params, records)
     again = model.records(params, noise)
     for name, column in records.items():
         assert np.allclose(again[name], column, rtol=1e-9, atol=1e-9)
     fresh = model.sample_noise(jr.key(5), 20_000)
-    for name, values in noise.items():
+    assert set(noise) == set(fresh) | set(known)
+    for name in fresh:
+        values = noise[name]
         found, expected = np.asarray(values).reshape(20_000, -1), np.asarray(fresh[name])
         for j in range(found.shape[1]):
             other = expected.reshape(20_000, -1)[:, j]
@@ -95,7 +98,7 @@ def test_record_density_is_that_of_sampled_records(model):
     params = prior_draws(model, 1_000, seed=6)
     z = np.asarray(jax.vmap(lambda params: free_vector(model, params))(params))
     _, constrain = unconstrain(model.supports, jax.tree.map(lambda value: value[0], params))
-    noise = model.sample_noise(jr.key(7), 40_000)
+    noise = model.sample_noise(jr.key(7), 40_000) | known_for(model, 40_000)
     log_record = jax.vmap(model.log_record, in_axes=(None, 0))
 
     @jax.jit
@@ -127,7 +130,7 @@ def test_params_kernel_reaches_the_posterior_given_records(model):
     kernel that returns the prior: the same check must catch it.
     """
     truth = jax.tree.map(lambda value: value[0], prior_draws(model, 1, seed=7))
-    records = model.sample_records(jr.key(8), truth, 3)
+    records = model.sample_records(jr.key(8), truth, 3, known_for(model, 3))
     params = prior_draws(model, 200_000, seed=10)
     values = np.asarray(jax.vmap(functools.partial(bounded, model))(params))
     expected, variance = importance_weighted(model, records, params, values)
@@ -180,7 +183,7 @@ def test_labels_fit_the_shapes_and_columns_the_records(model):
     for name, value in params.items():
         lengths = tuple(len(labels) for labels in model.labels.get(name, {}).values())
         assert lengths == value.shape
-    records = model.sample_records(jr.key(0), params, 5)
+    records = model.sample_records(jr.key(0), params, 5, known_for(model, 5))
     assert set(records) == set(model.columns)
     assert all(column.shape == (5,) for column in records.values())
 

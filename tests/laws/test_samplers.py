@@ -27,7 +27,7 @@ from tests.statistical import MAX_Z, z_score
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
 # Up to half a minute each.
-LONG = ("regression", "logistic", "normal-redacted", "poisson", "naive-bayes")
+LONG = ("regression", "logistic", "logistic-table", "normal-redacted", "poisson", "naive-bayes")
 LATE = ("laid_out", "crank_nicolson")  # slow but for one controlled case
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
 CONTROLLED = ("normal-mean", "dirichlet-categorical")

@@ -1,6 +1,10 @@
 from .beta_bernoulli import BetaBernoulli as BetaBernoulli
+from .categorical_logistic_regression import (
+    CategoricalLogisticRegression as CategoricalLogisticRegression,
+)
 from .dirichlet_categorical import DirichletCategorical as DirichletCategorical
 from .exponential import Exponential as Exponential
+from .hierarchical_bernoulli import HierarchicalBernoulli as HierarchicalBernoulli
 from .linear_regression import LinearRegression as LinearRegression
 from .logistic_regression import LogisticRegression as LogisticRegression
 from .model import Model as Model

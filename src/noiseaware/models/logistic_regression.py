@@ -8,11 +8,10 @@ noise on its side of eta. No prior is conjugate: a sampler moves params given re
 """
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
 
 from noiseaware import randomness
+from noiseaware.models.noise import is_below, logistic_noise, noise_given_side
 from noiseaware.models.regression import Regression
 from noiseaware.schema import Binary, Real
 
@@ -47,23 +46,3 @@ class LogisticRegression(Regression):
         x, y = self._x(record), record[self.response]
         response = noise_given_side(self._predicted(params, x), y, fresh["response"])
         return {"predictors": self._normals(params, x), "response": response}
-
-
-def logistic_noise(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    uniform = randomness.uniform(key, shape)
-    return jnp.log(uniform) - jnp.log1p(-uniform)
-
-
-def is_below(score: Float[Array, "..."], noise: Float[Array, "..."]) -> Float[Array, "..."]:
-    """1 where a logistic noise is below the score, which has probability sigmoid(score)."""
-    return jnp.asarray(noise < score, float)
-
-
-def noise_given_side(score, is_below, fresh) -> Float[Array, "..."]:
-    """For 1 the noise's distribution function is uniform between 0 and that of the score; for 0 the
-    same holds of minus noise and minus score.
-    """
-    sign = 2 * is_below - 1
-    share = jax.nn.sigmoid(fresh)
-    rest = (1 - share) + share * jax.nn.sigmoid(-sign * score)
-    return sign * (jax.nn.log_sigmoid(sign * score) + jnp.log(share) - jnp.log(rest))

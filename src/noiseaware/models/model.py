@@ -3,6 +3,9 @@
 ``p(params) prod_i f(x_i | params)``. Every built-in model also writes a record as
 ``phi(params, noise)`` with noise whose law is free of params, and its inverse, which is what
 interweaving needs: one function each, ``record`` and ``noise``, for ONE record.
+
+Some columns may be ``known``, such as a group or a covariate that is public. The law is then that
+of the others given them. They stand in every record, and in the noise of a record too.
 """
 
 import abc
@@ -27,6 +30,15 @@ class Model(eqx.Module):
     @abc.abstractmethod
     def supports(self) -> dict[str, Support]:
         """The support of each parameter."""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Those of ``columns`` that the analyst knows of every record."""
+        return ()
+
+    def known_of(self, columns: Records) -> Records:
+        """The known ones of the columns of records, or of noises."""
+        return {name: columns[name] for name in self.known}
 
     @property
     def has_noise_map(self) -> bool:
@@ -67,22 +79,29 @@ class Model(eqx.Module):
 
     @abc.abstractmethod
     def sample_noise(self, key: PRNGKeyArray, num_records: int) -> Records:
-        """Noise of ``num_records`` records, free of params, drawn in one call."""
+        """Noise of ``num_records`` records, free of params, drawn in one call; without what is
+        known.
+        """
 
     @abc.abstractmethod
     def record(self, params: Params, noise: Record) -> Record:
-        """``phi(params, noise)``: one record, of law ``f(. | params)`` if the noise is fresh."""
+        """``phi(params, noise)``: one record, of law ``f(. | params)`` if the noise is fresh; its
+        known columns are those of the noise.
+        """
 
     @abc.abstractmethod
     def noise(self, params: Params, record: Record, fresh: Record) -> Record:
-        """Noise given params and one record: ``phi(params, .)`` inverted.
+        """Noise given params and one record: ``phi(params, .)`` inverted, with the known columns.
 
         Where several noises give the same record, a draw from them, made from ``fresh``, one
         record's noise out of ``sample_noise``.
         """
 
-    def sample_records(self, key: PRNGKeyArray, params: Params, num_records: int) -> Records:
-        return self.records(params, self.sample_noise(key, num_records))
+    def sample_records(
+        self, key: PRNGKeyArray, params: Params, num_records: int, known: Records | None = None
+    ) -> Records:
+        """Records at these params, given what is known of each."""
+        return self.records(params, self.sample_noise(key, num_records) | (known or {}))
 
     def records(self, params: Params, noise: Records) -> Records:
         return jax.vmap(self.record, in_axes=(None, 0))(params, noise)

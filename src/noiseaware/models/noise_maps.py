@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models.dirichlet_categorical import cell, edges, within_cell
-from noiseaware.models.logistic_regression import is_below, logistic_noise, noise_given_side
+from noiseaware.models.noise import is_below, logistic_noise, noise_given_side
 from noiseaware.models.poisson import noise_of_count, quantile
 
 

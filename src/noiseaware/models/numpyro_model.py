@@ -3,9 +3,11 @@ prior sites, ``f(record | params)`` of those at its record sites.
 
 phi: every record site by the noise map of its distribution, in the order in which the function
 visits them. Where a distribution has no map there is no phi, and a fit takes the plain sweep.
-Params given records are moved by the sampler's slice.
+Params given records are moved by the sampler's slice. The arguments of the function are the known
+columns, so f is the law given them; at places that do not depend on them they are 0.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,36 +25,46 @@ from noiseaware import validate
 from noiseaware.models import noise_maps
 from noiseaware.models.model import Model
 from noiseaware.models.support import Support
-from noiseaware.schema import Binary, Category, Kind, Real, Whole, as_levels
+from noiseaware.schema import Binary, Category, Kind, Real, Whole, as_kind, as_levels
 
 
 class NumpyroModel(Model):
-    """``function`` takes no arguments and samples params and one record; ``records`` names the
-    sites that are the record's columns, all others are params; ``levels`` gives names to the values
-    0, 1, ... of categorical columns.
+    """``function`` samples params and one record; ``records`` names the sites that are the record's
+    columns, all others are params; ``levels`` gives names to the values 0, 1, ... of categorical
+    columns. ``known`` maps each argument of the function, a known column, to its kind: ``Real()``,
+    ``Whole()``, ``Binary()`` or a list of levels, of which the function gets the index.
     """
 
-    function: Callable[[], Any] = eqx.field(static=True)
+    function: Callable[..., Any] = eqx.field(static=True)
     record_sites: tuple[str, ...] = eqx.field(static=True)
     levels: tuple[tuple[str, tuple[str | int, ...]], ...] = eqx.field(static=True)
+    known_kinds: tuple[tuple[str, Kind], ...] = eqx.field(static=True)
 
     def __init__(
         self,
-        function: Callable[[], Any],
+        function: Callable[..., Any],
         records: Sequence[str],
-        levels: Mapping[str, Sequence[str | int]] | None = None,
+        levels: Mapping[str, int | Sequence[str | int]] | None = None,
+        known: Mapping[str, Any] | None = None,
     ):
         self.function = function
         self.record_sites = validate.distinct("records", records)
         named = {name: as_levels(name, values) for name, values in (levels or {}).items()}
         self.levels = tuple(named.items())
+        kinds = {name: as_kind(name, value) for name, value in (known or {}).items()}
+        self.known_kinds = tuple(kinds.items())
         with jax.enable_x64(True):
             _check(self)
 
     @property
     def columns(self):
         kinds = {name: _kind(site["fn"].support) for name, site in self._record_sites().items()}
-        return kinds | {name: Category(levels) for name, levels in self.levels}
+        kinds |= {name: Category(levels) for name, levels in self.levels}
+        return kinds | dict(self.known_kinds)
+
+    @property
+    def known(self):
+        return tuple(name for name, _ in self.known_kinds)
 
     @property
     def supports(self):
@@ -84,15 +96,16 @@ class NumpyroModel(Model):
         is_inside = [_is_inside(site["fn"], site["value"]) for site in sites.values()]
         return jnp.where(jnp.all(jnp.stack(is_inside)), _log_density(sites), -jnp.inf)
 
-    def sample_records(self, key, params, num_records):
+    def sample_records(self, key, params, num_records, known=None):
+        known = known or {}
         if self.has_noise_map:
-            return super().sample_records(key, params, num_records)
+            return super().sample_records(key, params, num_records, known)
 
-        def draw(key):
-            sites = self._record_sites(key, params)
-            return {name: site["value"] for name, site in sites.items()}
+        def draw(key, known):
+            sites = self._record_sites(key, params | known)
+            return {name: site["value"] for name, site in sites.items()} | known
 
-        return jax.vmap(draw)(jr.split(key, num_records))
+        return jax.vmap(draw)(jr.split(key, num_records), known)
 
     def sample_noise(self, key, num_records):
         sites = self._record_sites()
@@ -103,15 +116,16 @@ class NumpyroModel(Model):
         }
 
     def record(self, params, noise):
-        sites = self._record_sites(values=params, noise=noise)
-        return {name: site["value"] for name, site in sites.items()}
+        known = self.known_of(noise)
+        sites = self._record_sites(values=params | known, noise=noise)
+        return {name: site["value"] for name, site in sites.items()} | known
 
     def noise(self, params, record, fresh):
         sites = self._record_sites(values=params | record)
         return {
             name: _map_of(site).noise(site["fn"], record[name], fresh[name])
             for name, site in sites.items()
-        }
+        } | self.known_of(record)
 
     def _prior_sites(self, key=None, values=None) -> dict[str, dict]:
         sites = self._trace(key, values)
@@ -122,11 +136,18 @@ class NumpyroModel(Model):
         return {name: site for name, site in sites.items() if name in self.record_sites}
 
     def _trace(self, key=None, values=None, noise=None) -> dict[str, dict]:
-        """The sample sites, in order; those with a value take it, the others are drawn."""
+        """The sample sites, in order; those with a value take it, as do known columns, the others
+        are drawn.
+        """
         key = jr.key(0) if key is None else key  # where no draw is looked at
+        values = values or {}
         function = handlers.seed(self.function, key)
-        with handlers.trace() as sites, handlers.substitute(data=values or {}), _Place(noise or {}):
-            function()
+        known = {
+            name: values.get(name, np.zeros((), int if isinstance(kind, Category) else float))
+            for name, kind in self.known_kinds
+        }
+        with handlers.trace() as sites, handlers.substitute(data=values), _Place(noise or {}):
+            function(**known)
         return {name: site for name, site in sites.items() if site["type"] == "sample"}
 
 
@@ -197,8 +218,22 @@ def _kind(support) -> Kind:
 
 
 def _check(model: NumpyroModel) -> None:
-    """That sites are what they are taken for, from two draws."""
+    """That sites are what they are taken for, from some draws."""
+    arguments = tuple(inspect.signature(model.function).parameters)
+    if set(arguments) != set(model.known):
+        raise ValueError(
+            f"the function's arguments must be the known columns {list(model.known)}, "
+            f"got {list(arguments)}."
+        )
     first, second = (model._trace(jr.key(seed)) for seed in (1, 2))
+    if set(first) != set(second):
+        raise ValueError(
+            "the function must visit the same sites in every call, got "
+            f"{sorted(set(first) ^ set(second))} in some."
+        )
+    for name in model.known:
+        if name in first:
+            raise ValueError(f"{name!r} must not be both a site and a known column.")
     for name in model.record_sites:
         if name not in first:
             raise ValueError(f"records must name sites, of {sorted(first)}, got {name!r}.")
@@ -223,11 +258,20 @@ def _check(model: NumpyroModel) -> None:
             raise ValueError(f"levels of {name!r} must fit its site, {what}, got {levels}.")
     params = {name: site["value"] for name, site in model._prior_sites(jr.key(1)).items()}
     other = {name: site["value"] for name, site in model._record_sites(jr.key(2)).items()}
-    for name, site in model._prior_sites(values=params | other).items():
-        if not _equal(site["fn"], first[name]["fn"]):
-            raise ValueError(
-                f"prior site {name!r} must not depend on the record: name it in records too."
-            )
+    for what, values in {"record": other, "known columns": _ones(model)}.items():
+        for name, site in model._prior_sites(values=params | values).items():
+            if not _equal(site["fn"], first[name]["fn"]):
+                raise ValueError(
+                    f"prior site {name!r} must not depend on the {what}: name it in records too."
+                )
+
+
+def _ones(model: NumpyroModel) -> dict[str, np.ndarray]:
+    """Other values of the known columns than 0, where there are others."""
+    return {
+        name: np.array(min(1, len(kind.levels) - 1)) if isinstance(kind, Category) else np.ones(())
+        for name, kind in model.known_kinds
+    }
 
 
 def _equal(one, other) -> bool:

@@ -153,3 +153,18 @@ def dirichlet_log_density(value: Array, concentration: np.ndarray) -> Float[Arra
     """Along the last axis, summed over the others."""
     log_normaliser = jnp.sum(gammaln(concentration), -1) - gammaln(jnp.sum(concentration, -1))
     return jnp.sum(jnp.sum((concentration - 1) * jnp.log(value), -1) - log_normaliser)
+
+
+def normal_prior_of_size(name: str, prior, size: int) -> NormalPrior:
+    if not isinstance(prior, NormalPrior):
+        raise ValueError(f"{name} must be a NormalPrior, got {prior!r}.")
+    return NormalPrior(
+        of_length(f"location of {name}", prior.location, size),
+        of_length(f"scale of {name}", prior.scale, size),
+    )
+
+
+def of_length(name: str, array: np.ndarray, size: int) -> np.ndarray:
+    if array.shape not in ((), (size,)):
+        raise ValueError(f"{name} must be one number or {size}, got shape {array.shape}.")
+    return np.broadcast_to(array, (size,)).copy()

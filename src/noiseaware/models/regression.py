@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from noiseaware import validate
 from noiseaware.models.model import Model, Params
-from noiseaware.models.priors import CovariancePrior, NormalPrior
+from noiseaware.models.priors import CovariancePrior, NormalPrior, normal_prior_of_size, of_length
 from noiseaware.models.support import Covariance, RealLine, Support
 from noiseaware.schema import Record
 
@@ -40,12 +40,12 @@ class Regression(Model):
         self.predictors = validate.distinct("predictors", predictors)
         validate.distinct("columns", (*self.predictors, response))
         size = len(self.predictors)
-        self.coefficients = _normal_prior("coefficients", coefficients, size + 1)
+        self.coefficients = normal_prior_of_size("coefficients", coefficients, size + 1)
         if isinstance(predictor_means, NormalPrior):
-            self.predictor_means = _normal_prior("predictor_means", predictor_means, size)
+            self.predictor_means = normal_prior_of_size("predictor_means", predictor_means, size)
         else:
             means = validate.finite("predictor_means", predictor_means)
-            self.predictor_means = _of_length("predictor_means", means, size)
+            self.predictor_means = of_length("predictor_means", means, size)
         self.predictor_covariance = _covariance(predictor_covariance, size)
 
     @property
@@ -111,24 +111,9 @@ class Regression(Model):
         return {name: getattr(self, name) for name in self.supports}
 
 
-def _normal_prior(name: str, prior, size: int) -> NormalPrior:
-    if not isinstance(prior, NormalPrior):
-        raise ValueError(f"{name} must be a NormalPrior, got {prior!r}.")
-    return NormalPrior(
-        _of_length(f"location of {name}", prior.location, size),
-        _of_length(f"scale of {name}", prior.scale, size),
-    )
-
-
-def _of_length(name: str, array: np.ndarray, size: int) -> np.ndarray:
-    if array.shape not in ((), (size,)):
-        raise ValueError(f"{name} must be one number or {size}, got shape {array.shape}.")
-    return np.broadcast_to(array, (size,)).copy()
-
-
 def _covariance(value, size: int) -> np.ndarray | CovariancePrior:
     if isinstance(value, CovariancePrior):
-        return CovariancePrior(_of_length("stddevs", value.stddevs, size), value.weight)
+        return CovariancePrior(of_length("stddevs", value.stddevs, size), value.weight)
     covariance = validate.finite("predictor_covariance", value)
     if covariance.shape != (size, size) or not np.array_equal(covariance, covariance.T):
         raise ValueError(

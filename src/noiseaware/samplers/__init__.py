@@ -1,4 +1,9 @@
 from . import interweaving as interweaving
 from . import record_augmentation as record_augmentation
+from .params_given_records import HMC as HMC
+from .params_given_records import NUTS as NUTS
+from .params_given_records import Metropolis as Metropolis
+from .params_given_records import ParamsKernel as ParamsKernel
+from .params_given_records import Slice as Slice
 from .proposals import CrankNicolson as CrankNicolson
 from .proposals import RandomWalk as RandomWalk

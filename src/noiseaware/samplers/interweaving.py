@@ -29,14 +29,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from noiseaware import randomness
+from noiseaware import elliptical_slice, randomness
+from noiseaware.elliptical_slice import Point, Shape
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
-from noiseaware.samplers import elliptical_slice, record_augmentation
-from noiseaware.samplers.elliptical_slice import Point, Shape
+from noiseaware.samplers import record_augmentation
 from noiseaware.samplers.layout import Layout, split, total_of
 from noiseaware.samplers.params_given_records import ParamsStep
 from noiseaware.samplers.proposals import Proposal, from_model
@@ -54,6 +54,7 @@ class InterweavingInfo(NamedTuple):
     log_density: Float[Array, ""]
     move_rate: Float[Array, ""]
     move_size: Float[Array, ""]
+    params_rate: Float[ArrayLike, ""]
 
 
 init = record_augmentation.init
@@ -105,7 +106,15 @@ def step(
         state, moved = move(state)
     else:
         state, moved = jax.lax.cond(is_moving, move, stay, state)
-    info = InterweavingInfo(sweep_info.acceptance_rate, sweep_info.min_log_ratio, *moved)
+    log_g, move_rate, move_size = moved
+    info = InterweavingInfo(
+        sweep_info.acceptance_rate,
+        sweep_info.min_log_ratio,
+        log_g,
+        move_rate,
+        move_size,
+        sweep_info.params_rate,
+    )
     return state, info
 
 

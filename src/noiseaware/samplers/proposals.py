@@ -30,12 +30,13 @@ class Proposal(Protocol):
 def from_model(key, model, params, records):
     """``q = f(. | theta)``: Algorithm 1, where f and q cancel."""
     num_records = len(next(iter(records.values())))
-    return model.sample_records(key, params, num_records), jnp.zeros(())
+    known = model.known_of(records)
+    return model.sample_records(key, params, num_records, known), jnp.zeros(())
 
 
 class RandomWalk(eqx.Module):
-    """``x* = x + stddev e``, e standard normal, in every column, all of which must be real;
-    ``stddevs`` maps column to step: ``RandomWalk({"x": 0.5})``.
+    """``x* = x + stddev e``, e standard normal, in every column but the known ones, all of which
+    must be real; ``stddevs`` maps column to step: ``RandomWalk({"x": 0.5})``.
 
     Symmetric, so the correction is ``log f(x*) - log f(x)``. Small steps change the total
     little: they are accepted at large epsilon, where fresh records are not.
@@ -53,23 +54,23 @@ class RandomWalk(eqx.Module):
 
     def __call__(self, key, model, params, records):
         self._check(model)
-        keys = jr.split(key, len(records))
-        proposed = {
+        keys = jr.split(key, len(self.stddevs))
+        moved = {
             name: records[name]
             + self.stddevs[name] * randomness.normal(key_column, records[name].shape)
-            for name, key_column in zip(sorted(records), keys, strict=True)
+            for name, key_column in zip(sorted(self.stddevs), keys, strict=True)
         }
+        proposed = records | moved
         log_record = jax.vmap(model.log_record, in_axes=(None, 0))
         return proposed, log_record(params, proposed) - log_record(params, records)
 
     def _check(self, model: Model) -> None:
-        for name, kind in model.columns.items():
+        unknown = {name: kind for name, kind in model.columns.items() if name not in model.known}
+        for name, kind in unknown.items():
             if not isinstance(kind, Real):
                 raise ValueError(f"RandomWalk needs real columns, got {name!r} of {kind}.")
-        if set(self.stddevs) != set(model.columns):
-            raise ValueError(
-                f"stddevs must name {sorted(model.columns)}, got {sorted(self.stddevs)}."
-            )
+        if set(self.stddevs) != set(unknown):
+            raise ValueError(f"stddevs must name {sorted(unknown)}, got {sorted(self.stddevs)}.")
 
 
 class CrankNicolson(eqx.Module):
@@ -96,5 +97,5 @@ class CrankNicolson(eqx.Module):
         noise = model.noises(key_noise, params, records)
         fresh = model.sample_noise(key_fresh, len(next(iter(records.values()))))
         kept = jnp.sqrt(1 - self.step**2)
-        moved = jax.tree.map(lambda u, e: kept * u + self.step * e, noise, fresh)
-        return model.records(params, moved), jnp.zeros(())
+        moved = {name: kept * noise[name] + self.step * fresh[name] for name in fresh}
+        return model.records(params, noise | moved), jnp.zeros(())

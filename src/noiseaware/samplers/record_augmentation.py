@@ -22,13 +22,13 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.samplers.layout import Layout, put, split, take, total_of
-from noiseaware.samplers.params_given_records import ParamsStep
+from noiseaware.samplers.params_given_records import ParamsStep, as_given
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import Record, Records
 
@@ -41,12 +41,13 @@ class RecordAugmentationState(NamedTuple):
 class RecordAugmentationInfo(NamedTuple):
     """``min_log_ratio`` is the smallest ``log g(s, T*) - log g(s, T)`` of a block, at least
     ``-block_size epsilon`` under epsilon-DP and ``replace``; ``log_density`` is ``log g(s, T)`` at
-    the end.
+    the end; ``params_rate`` the acceptance rate of the params' step.
     """
 
     acceptance_rate: Float[Array, ""]
     min_log_ratio: Float[Array, ""]
     log_density: Float[Array, ""]
+    params_rate: Float[ArrayLike, ""] = 1.0
 
 
 class Tally(Protocol):
@@ -69,10 +70,15 @@ class _Sweep(NamedTuple):
 
 
 def init(
-    key: PRNGKeyArray, params: Params, *, model: Model, num_records: int
+    key: PRNGKeyArray,
+    params: Params,
+    *,
+    model: Model,
+    num_records: int,
+    known: Records | None = None,
 ) -> RecordAugmentationState:
-    """Records from the model at these params."""
-    return RecordAugmentationState(params, model.sample_records(key, params, num_records))
+    """Records from the model at these params, given what is known of each."""
+    return RecordAugmentationState(params, model.sample_records(key, params, num_records, known))
 
 
 def step(
@@ -90,7 +96,8 @@ def step(
     record.
     """
     key_params, key_sweep = jr.split(key)
-    params = (params_step or model.sample_posterior)(key_params, state.params, state.records)
+    params_step = params_step or as_given(model.sample_posterior)
+    params, params_rate = params_step(key_params, state.params, state.records)
     records, info, _ = sweep_records(
         key_sweep,
         params,
@@ -101,7 +108,7 @@ def step(
         proposal=proposal,
         layout=layout,
     )
-    return RecordAugmentationState(params, records), info
+    return RecordAugmentationState(params, records), info._replace(params_rate=params_rate)
 
 
 def sweep_records(

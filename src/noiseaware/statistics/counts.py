@@ -4,6 +4,7 @@ Every record adds 1 to a few cells, so the sensitivity is read off the cells tha
 record can leave and the cells that another can enter.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
@@ -84,9 +85,56 @@ class Histogram(Statistic):
         return np.zeros(len(self.levels)), np.ones(len(self.levels))
 
     def sensitivity(self, neighbours, norm, scale=np.ones(())):
-        weights = np.broadcast_to(scale, len(self.levels)) ** -float(norm)
-        num_changed = 2 if neighbours is Neighbours.REPLACE else 1
-        return float(np.sum(np.sort(weights)[-num_changed:]) ** (1 / norm))
+        return _one_cell_sensitivity(len(self.levels), neighbours, norm, scale)
+
+
+class ContingencyTable(Statistic):
+    """The number of records in each cell of a table: ``levels`` maps its columns to their levels,
+    and 2, for 0 and 1, also reads a yes/no column. The last column runs fastest.
+
+    A record is in one cell: sensitivities are those of a histogram.
+    """
+
+    levels: tuple[tuple[str, Levels], ...] = eqx.field(static=True)
+
+    def __init__(self, levels: Mapping[str, int | Sequence[str | int]]):
+        validate.distinct("columns", tuple(levels))
+        self.levels = tuple(
+            (validate.column_name("column", name), as_levels(name, of_column))
+            for name, of_column in dict(levels).items()
+        )
+
+    @property
+    def columns(self):
+        return {name: Category(levels) for name, levels in self.levels}
+
+    @property
+    def labels(self):
+        each = [[f"{name}={level}" for level in levels] for name, levels in self.levels]
+        return tuple(map(",".join, itertools.product(*each)))
+
+    @property
+    def is_integer(self):
+        return True
+
+    def __call__(self, record):
+        cell = jnp.zeros((), int)
+        for name, levels in self.levels:
+            cell = cell * len(levels) + jnp.asarray(record[name], int)
+        return jax.nn.one_hot(cell, len(self.labels), dtype=float)
+
+    def contribution_bounds(self):
+        return np.zeros(len(self.labels)), np.ones(len(self.labels))
+
+    def sensitivity(self, neighbours, norm, scale=np.ones(())):
+        return _one_cell_sensitivity(len(self.labels), neighbours, norm, scale)
+
+
+def _one_cell_sensitivity(num_cells: int, neighbours: Neighbours, norm: int, scale) -> float:
+    """Where a record is in one cell: the one or two cells of the smallest scale change by 1."""
+    weights = np.broadcast_to(scale, num_cells) ** -float(norm)
+    num_changed = 2 if neighbours is Neighbours.REPLACE else 1
+    return float(np.sum(np.sort(weights)[-num_changed:]) ** (1 / norm))
 
 
 class ClassTables(Statistic):

@@ -22,6 +22,9 @@ from noiseaware.warming import learn_shape
 from tests.laws.members import CASES, known_for
 
 SAMPLERS = ("record_augmentation", "random_walk", "crank_nicolson", "interweaving", "laid_out")
+KERNELS = {
+    "slice": na.Slice(), "metropolis": na.Metropolis(), "hmc": na.HMC(3), "nuts": na.NUTS(3),
+}  # fmt: skip
 # Blocks of two, in segments that overlap, and a third of the records standing for all.
 LAYOUT = Layout(block_size=2, segment_size=3, stand_in_size=3)
 
@@ -68,12 +71,20 @@ def free_prior(model):
     return jax.vmap(lambda params: unconstrain(model.supports, params)[0])(params)
 
 
+def params_step(sampler, model, shape):
+    """The model's own or, for the plain sweep called after a kernel, "nuts" or "nuts x10", that
+    kernel with a step so much too large.
+    """
+    name, _, factor = sampler.partition(" x")
+    return step_of(model, shape, kernel=KERNELS.get(name), step_size=float(factor or 1))
+
+
 def make_step(sampler, model, statistic, told, released, shape):
     bound = {
         "model": model,
         "contribution": statistic,
         "log_density": functools.partial(told.log_density, released),
-        "params_step": step_of(model, shape),
+        "params_step": params_step(sampler, model, shape),
     }
     if sampler == "laid_out":
         return functools.partial(
@@ -150,9 +161,8 @@ def from_afar(
         def faulty(state, key):
             key_step, key_prior, key_params = jr.split(key, 3)
             moved, _ = step(key_step, state)
-            frozen = state._replace(
-                params=step_of(model, shape)(key_params, state.params, state.records)
-            )
+            step_params = params_step(sampler, model, shape)
+            frozen = state._replace(params=step_params(key_params, state.params, state.records)[0])
             prior = state._replace(params=model.sample_prior(key_prior))
             chosen = [moved, prior, frozen]
             return jax.tree.map(lambda *options: jnp.stack(options)[fault], *chosen), None

@@ -13,7 +13,7 @@ from noiseaware.models import Model
 from noiseaware.models.numpyro_model import NumpyroModel, Transformed
 from noiseaware.models.support import Support, unconstrain
 from noiseaware.samplers.params_given_records import step_of
-from tests.laws.chains import prior_shape
+from tests.laws.chains import KERNELS, prior_shape
 from tests.laws.members import MODELS, SUPPORTS, known_for
 from tests.statistical import MAX_Z, MIN_P, z_score
 
@@ -126,6 +126,17 @@ def test_record_density_is_that_of_sampled_records(model):
     ],
 )
 def test_params_kernel_reaches_the_posterior_given_records(model):
+    check_params_kernel(model, None, 15 if model.has_posterior_step else 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["normal", "dirichlet-categorical"])
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_every_params_kernel_reaches_the_posterior_given_records(kernel, name):
+    check_params_kernel(MODELS[name], kernel, 150)
+
+
+def check_params_kernel(model, kernel, num_steps):
     """Against importance sampling from the prior, which knows no conjugacy. The control is a
     kernel that returns the prior: the same check must catch it.
     """
@@ -139,8 +150,7 @@ def test_params_kernel_reaches_the_posterior_given_records(model):
         error = np.sqrt(np.var(found, axis=0) / len(found) + variance)
         return np.max(np.abs(np.mean(found, axis=0) - expected) / error)
 
-    num_steps = 15 if model.has_posterior_step else 150  # slices forget their start more slowly
-    assert worst(after_some_steps(model, records, num_steps)) < MAX_Z
+    assert worst(after_some_steps(model, records, num_steps, kernel=kernel)) < MAX_Z
     assert worst(values[:5_000]) > MAX_Z
 
 
@@ -150,15 +160,15 @@ def bounded(model, params):
     return jnp.concatenate([squashed, squashed**2])
 
 
-def after_some_steps(model, records, num_steps, num_chains=5_000):
+def after_some_steps(model, records, num_steps, num_chains=5_000, kernel=None):
     """Where chains end that start from the prior, whatever the records."""
-    params_step = step_of(model, prior_shape(model))
+    params_step = step_of(model, prior_shape(model), kernel=kernel)
 
     def chain(key):
         key_start, key_steps = jr.split(key)
 
         def step(params, key):
-            return params_step(key, params, records), None
+            return params_step(key, params, records)
 
         start = model.sample_prior(key_start)
         params, _ = jax.lax.scan(step, start, jr.split(key_steps, num_steps))

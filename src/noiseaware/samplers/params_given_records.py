@@ -137,7 +137,8 @@ class NUTS(ParamsKernel):
             max_tree_depth=self.max_depth,
         )
         rate = jnp.nan_to_num(tree.sum_accept_probs / tree.num_proposals)
-        return scale.cholesky @ tree.z_proposal, rate
+        is_moved = jnp.any(tree.z_proposal != start.z)  # else not even by rounding
+        return jnp.where(is_moved, scale.cholesky @ tree.z_proposal, free), rate
 
 
 def _dynamics(key, free, log_density: LogDensity, scale: Scale):

@@ -22,7 +22,8 @@ ALLOWED = {
     "release_file": {"accounting", "statistics", "mechanisms", "release"},
     "randomness": set(),
     "elliptical_slice": {"randomness"},
-    "models": {"validate", "schema", "randomness", "elliptical_slice"},
+    "tracing": set(),
+    "models": {"validate", "schema", "randomness", "elliptical_slice", "tracing"},
     "running": set(),
     "samplers": {"elliptical_slice", "validate", "schema", "randomness", "models", "running"},
     "convergence": set(),
@@ -30,10 +31,11 @@ ALLOWED = {
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
     "journeys": {"elliptical_slice", "chains", "warming", "pilot", "models", "samplers", "running"},
+    "checking": {"chains", "models", "schema", "statistics", "tracing"},
     "draws": set(),
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
-        "convergence", "chains", "journeys",
+        "convergence", "chains", "checking", "journeys",
     },
     "maximizing": {
         "validate", "schema", "release", "models", "samplers", "running", "draws", "chains",

@@ -12,14 +12,15 @@ _HOMES = {
     "draws": ("ConvergenceWarning", "summarize"),
     "fitting": ("IncompleteWarning", "fit", "fit_many"),
     "maximizing": ("Maximum", "maximize"),
-    "mechanisms": ("DiscreteLaplace", "Gaussian", "Laplace", "Mechanism"),
+    "mechanisms": ("DiscreteLaplace", "FunctionMechanism", "Gaussian", "Laplace", "Mechanism"),
     "models": (
         "BetaBernoulli", "CategoricalLogisticRegression", "CovariancePrior",
-        "DirichletCategorical", "Exponential", "GammaPrior", "HierarchicalBernoulli",
-        "LinearRegression", "LogisticRegression", "Model", "NaiveBayes", "Normal",
-        "NormalPrior", "Poisson", "StddevPrior",
+        "DirichletCategorical", "Exponential", "FunctionModel", "GammaPrior",
+        "HierarchicalBernoulli", "LinearRegression", "LogisticRegression", "Model",
+        "NaiveBayes", "Normal", "NormalPrior", "Poisson", "StddevPrior",
     ),
     "models.numpyro_model": ("NumpyroModel",),
+    "models.support": ("Positive", "RealLine", "Simplex", "UnitInterval"),
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),
@@ -27,8 +28,8 @@ _HOMES = {
     "samplers": ("HMC", "NUTS", "CrankNicolson", "Metropolis", "RandomWalk", "Slice"),
     "schema": ("Binary", "Category", "Neighbours", "Real", "Whole"),
     "statistics": (
-        "Clamped", "ClassTables", "ContingencyTable", "Count", "Histogram", "Redacted",
-        "RegressionMoments", "Statistic",
+        "Clamped", "ClassTables", "ContingencyTable", "Count", "FunctionStatistic",
+        "Histogram", "Redacted", "RegressionMoments", "Statistic",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

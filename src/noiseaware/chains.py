@@ -31,6 +31,7 @@ from noiseaware.samplers.params_given_records import (
 )
 from noiseaware.samplers.proposals import Proposal
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
+from noiseaware.schema import Record
 from noiseaware.statistics import Statistic
 
 CHUNK_DRAWS = 500  # room for so many draws a call
@@ -50,6 +51,15 @@ class Problem(eqx.Module):
     proposal: Proposal
     known: dict[str, np.ndarray] = eqx.field(default_factory=dict)
     params_step: ParamsKernel | UserStep | None = None
+
+    @property
+    def contribution(self) -> Callable[[Record], Float[Array, " m"]]:
+        return self.statistic.given(self.released)
+
+    @property
+    def can_replicate(self) -> bool:
+        """Whether another release can be drawn, given records."""
+        return self.mechanism.can_simulate and not self.statistic.reads_release
 
 
 def stack(problems: Sequence[Problem]) -> Problem:
@@ -158,7 +168,7 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
         indices = jr.randint(key_known, (RECORDS_A_CANDIDATE,), 0, num_records)
         known = jax.tree.map(lambda column: jnp.asarray(column)[indices], problem.known)
         records = problem.model.sample_records(key_records, params, RECORDS_A_CANDIDATE, known)
-        contributions = jax.vmap(problem.statistic)(records)
+        contributions = jax.vmap(problem.contribution)(records)
         expected = num_records * jnp.mean(contributions, axis=0)
         variances = 2 * jnp.var(contributions, axis=0, ddof=1) / problem.mechanism.spread() ** 2
         fit = -jnp.sum(jnp.abs(problem.released - expected) / problem.mechanism.spread())
@@ -221,7 +231,7 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
     """``(key, state) -> (state, Draw)``: some sweeps, and a look."""
     bound: dict[str, Any] = {
         "model": problem.model,
-        "contribution": problem.statistic,
+        "contribution": problem.contribution,
         "log_density": functools.partial(problem.mechanism.log_density, problem.released),
         "proposal": problem.proposal,
         "params_step": step_of(
@@ -257,9 +267,10 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
         _, state, sums, min_log_ratio, log_density = jax.lax.fori_loop(
             0, tuning.sweeps_per_draw, sweep, carry
         )
-        replicated = problem.mechanism.simulate(
-            key_noise, _total_of_fresh(key_records, problem, state, layout.segment_size)
-        )
+        replicated = jnp.zeros(0)
+        if problem.can_replicate:
+            fresh = _total_of_fresh(key_records, problem, state, layout.segment_size)
+            replicated = problem.mechanism.simulate(key_noise, fresh)
         free, _ = unconstrain(problem.model.supports, state.params)
         rate, *moves = sums / tuning.sweeps_per_draw
         return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, *moves)
@@ -275,7 +286,7 @@ def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segme
     def total(index, first, size):
         key_segment, part = jr.fold_in(key, index), take(known, first, size)
         fresh = problem.model.sample_records(key_segment, state.params, size, part)
-        return jnp.sum(jax.vmap(problem.statistic)(fresh), axis=0)
+        return jnp.sum(jax.vmap(problem.contribution)(fresh), axis=0)
 
     rest = num_records - (num_segments - 1) * size
     sum_of_rest = total(0, 0, rest)

@@ -51,7 +51,7 @@ def as_inference_data(
         prior={name: np.asarray(value)[None] for name, value in prior.items()},
         sample_stats=dict(sample_stats),
         observed_data={"release": observed},
-        posterior_predictive={"release": replicated},
+        posterior_predictive=None if replicated is None else {"release": replicated},
         coords=coords,
         dims=dims,
         attrs=dict(attrs),

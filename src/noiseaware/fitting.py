@@ -18,6 +18,7 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.chains import Problem
+from noiseaware.checking import check
 from noiseaware.convergence import bulk_ess, finite, r_hat
 from noiseaware.journeys import Run, Settings, run_many, run_one
 from noiseaware.models import Model
@@ -114,6 +115,7 @@ def fit(
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
     with jax.enable_x64(True), progress_bar(progress) as bar:
+        check(problem, settings.num_records)
         run = run_one(jr.key(seed), problem, settings, bar, file)
     if not run.is_complete:
         made = run.draws.free.shape[2]
@@ -182,6 +184,7 @@ def fit_many(
         _check_alike(index, problem, problems[0], other.num_records, settings.num_records)
     begin = time.perf_counter()
     with jax.enable_x64(True), progress_bar(progress) as bar:
+        check(problems[0], settings.num_records)
         root = jr.fold_in(jr.key(seed), OF_MANY)
         keys = jax.vmap(lambda i: jr.fold_in(root, i))(np.arange(len(releases)))
         runs = run_many(keys, problems, settings, bar)
@@ -217,7 +220,8 @@ def _asked(
     """What the caller asked for, once it makes sense."""
     if not isinstance(release, Release):
         raise ValueError(f"release must be a Release, got {release!r}.")
-    _check_match(release.statistic, model)
+    statistic, mechanism = release.statistic, release.mechanism
+    _check_match(statistic, model)
     columns = known_columns(model, known)
     if columns:
         num_records = _agreed_length(columns, num_records)
@@ -230,6 +234,12 @@ def _asked(
     if proposal is not None and not _is_function(proposal):
         raise ValueError(f"proposal must be a Proposal such as RandomWalk, got {proposal!r}.")
     is_kernel = isinstance(params_step, ParamsKernel)
+    has_step = model.has_posterior_step if params_step is None else not is_kernel
+    if not has_step and not model.has_densities:
+        raise ValueError(
+            f"{type(model).__name__} needs log_prior and log_record for params given records, or a "
+            "posterior, or a function for params_step."
+        )
     if params_step is not None and not is_kernel and not _is_function(params_step):
         raise ValueError(
             f"params_step must be a function or a kernel such as NUTS(), got {params_step!r}."
@@ -242,17 +252,10 @@ def _asked(
         num_chains=validate.positive_integer("chains", chains),
         num_draws=validate.positive_integer("draws", draws),
         sweeps_per_draw=sweeps_per_draw,
+        can_scale=not statistic.reads_release and bool(np.all(np.isfinite(mechanism.spread()))),
     )
     proposal = from_model if proposal is None else proposal
-    problem = Problem(
-        model,
-        release.statistic,
-        release.mechanism,
-        release.values,
-        proposal,
-        columns,
-        params_step,
-    )
+    problem = Problem(model, statistic, mechanism, release.values, proposal, columns, params_step)
     return problem, settings
 
 
@@ -299,7 +302,7 @@ def _container(release: Release, model: Model, run: Run, attrs: dict[str, Any]):
         prior=run.prior,
         sample_stats={name: getattr(kept, name) for name in SAMPLE_STATS},
         observed=release.values,
-        replicated=kept.replicated,
+        replicated=kept.replicated if kept.replicated.shape[-1] else None,
         release_labels=release.labels,
         param_labels=model.labels,
         records=run.records,
@@ -324,7 +327,7 @@ def _container_of_many(
         prior={name: np.swapaxes(value, 0, 1) for name, value in prior.items()},
         sample_stats={name: getattr(kept, name) for name in SAMPLE_STATS},
         observed=np.stack([release.values for release in releases]),
-        replicated=kept.replicated,
+        replicated=kept.replicated if kept.replicated.shape[-1] else None,
         release_labels=releases[0].labels,
         param_labels=model.labels,
         records=None,
@@ -353,7 +356,7 @@ def _attrs(
         "num_records": settings.num_records,
         "neighbours": str(release.neighbours),
         "noise": str(release.noise),
-        "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__),
+        "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__ if cost else None),
         "method": settings.kernel,
         "method_reason": _reason(method, problem.model),
         "proposal": _name(problem.proposal),

@@ -68,10 +68,11 @@ class Settings(NamedTuple):
     sweeps_per_draw: int | None = None
     keep_records: int = 0
     is_pilot: bool = False
+    can_scale: bool = True
 
     @property
     def has_pilot(self) -> bool:
-        return self.num_records >= PILOT_FROM
+        return self.num_records >= PILOT_FROM and self.can_scale
 
 
 class Run(NamedTuple):

@@ -366,7 +366,7 @@ def _run_round(
     sweep = functools.partial(
         sweep_records,
         model=model,
-        contribution=goal.problem.statistic,
+        contribution=goal.problem.contribution,
         log_density=functools.partial(mechanism.log_density, goal.problem.released),
         layout=goal.layout,
     )

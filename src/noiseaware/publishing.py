@@ -20,7 +20,7 @@ from noiseaware.release import (
     MAX_RECORDS,
     Noise,
     Release,
-    check_pair,
+    check_publishable,
     check_statistic,
     cost_of,
     fixed_point_grid,
@@ -67,7 +67,7 @@ def calibrate(
         raise ValueError(f"{type(statistic).__name__} never changes: nothing to hide.")
     # A few units in the last place more, so that rounding never lets the cost exceed the budget.
     calibrated = mechanism(weights * sensitivity * noise_per_sensitivity * (1 + 1e-15))
-    check_pair(statistic, calibrated)
+    check_publishable(statistic, calibrated)
     return calibrated
 
 
@@ -101,7 +101,7 @@ def publish(
     of the wrong kind are refused before anything is drawn. That an error appears is not private.
     """
     neighbours = as_neighbours(neighbours)
-    check_pair(statistic, mechanism)
+    check_publishable(statistic, mechanism)
     records = as_records(records, statistic.columns)
     cost_of(statistic, mechanism, neighbours)  # an error here must come before any noise
     total = _exact_total(records, statistic)
@@ -127,7 +127,7 @@ def simulate_release(
     seed or a JAX key.
     """
     neighbours = as_neighbours(neighbours)
-    check_pair(statistic, mechanism)
+    check_publishable(statistic, mechanism)
     records = as_records(records, statistic.columns)
     with jax.enable_x64(True):
         key = jax.random.key(key) if isinstance(key, int) else key

@@ -79,7 +79,8 @@ class Release(eqx.Module):
         return self.statistic.labels
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> Cost | None:
+        """None where it is not known: of a statistic without bounds, or a custom mechanism."""
         return cost_of(self.statistic, self.mechanism, self.neighbours)
 
     def __eq__(self, other: object) -> bool:
@@ -97,13 +98,15 @@ class Release(eqx.Module):
             [
                 f"Release of {type(self.statistic).__name__} by {self.mechanism!r}",
                 f"  num_records: {count}, neighbours: {self.neighbours}, noise: {self.noise}",
-                f"  cost: {self.cost}",
+                f"  cost: {self.cost or 'not known'}",
                 *shown,
             ]
         )
 
 
-def cost_of(statistic: Statistic, mechanism: Mechanism, neighbours: Neighbours) -> Cost:
+def cost_of(statistic: Statistic, mechanism: Mechanism, neighbours: Neighbours) -> Cost | None:
+    if not _is_bounded(statistic):
+        return None
     spread = mechanism.spread()
     per_coordinate = spread if spread.ndim else np.ones(())
     sensitivity = published_sensitivity(statistic, neighbours, mechanism.norm, per_coordinate)
@@ -140,11 +143,24 @@ def check_statistic(statistic: Statistic) -> None:
             f"labels of {type(statistic).__name__} must be distinct, got {min(repeated)!r} twice. "
             "Rename a column or level."
         )
-    lower, upper = statistic.contribution_bounds()
-    if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper))):
-        raise ValueError(f"contributions to {type(statistic).__name__} must be finite.")
     if not statistic.is_integer and not np.all(fixed_point_grid(statistic) > 0):
         raise ValueError(f"bounds of {type(statistic).__name__} are too narrow for float64.")
+
+
+def check_publishable(statistic: Statistic, mechanism: Mechanism) -> None:
+    """What a curator can answer for."""
+    check_pair(statistic, mechanism)
+    if not statistic.columns:
+        raise ValueError(f"{type(statistic).__name__} cannot be published: it names no columns.")
+    if cost_of(statistic, mechanism, Neighbours.REPLACE) is None:
+        raise ValueError(
+            f"{type(statistic).__name__} by {type(mechanism).__name__} cannot be published: its "
+            "cost is not known."
+        )
+
+
+def _is_bounded(statistic: Statistic) -> bool:
+    return bool(np.all(np.isfinite(statistic.contribution_bounds())))
 
 
 def check_pair(statistic: Statistic, mechanism: Mechanism) -> None:

@@ -188,7 +188,9 @@ def _restore_mechanism(content: Any) -> Mechanism:
     return kind(spread)
 
 
-def _describe_cost(cost: Cost) -> dict[str, Any]:
+def _describe_cost(cost: Cost | None) -> dict[str, Any]:
+    if cost is None:
+        raise ValueError("a release whose cost is not known has no place in a file.")
     fields = dataclasses.asdict(cost)
     fields.pop("neighbours")
     return {"name": _name_of(COSTS, cost), **fields}

@@ -27,7 +27,13 @@ class Mechanism(eqx.Module):
 
     @abc.abstractmethod
     def spread(self) -> np.ndarray:
-        """Its own parameter: one scale or standard deviation, or one per coordinate."""
+        """Its own parameter: one scale or standard deviation, or one per coordinate; NaN where it
+        has none.
+        """
+
+    @property
+    def can_simulate(self) -> bool:
+        return True
 
     def with_spread(self, spread: np.ndarray) -> Self:
         return type(self)(spread)
@@ -47,8 +53,10 @@ class Mechanism(eqx.Module):
         """``log g(released, total)``."""
 
     @abc.abstractmethod
-    def cost(self, sensitivity: float, neighbours: Neighbours) -> Cost:
-        """What publishing costs if ``sensitivity`` bounds the change between neighbours."""
+    def cost(self, sensitivity: float, neighbours: Neighbours) -> Cost | None:
+        """What publishing costs if ``sensitivity`` bounds the change between neighbours; None where
+        that is not known.
+        """
 
 
 def noise_units(sensitivity: float, spread: np.ndarray) -> float:

@@ -4,6 +4,7 @@ from .categorical_logistic_regression import (
 )
 from .dirichlet_categorical import DirichletCategorical as DirichletCategorical
 from .exponential import Exponential as Exponential
+from .function_model import FunctionModel as FunctionModel
 from .hierarchical_bernoulli import HierarchicalBernoulli as HierarchicalBernoulli
 from .linear_regression import LinearRegression as LinearRegression
 from .logistic_regression import LogisticRegression as LogisticRegression

@@ -73,6 +73,11 @@ class Model(eqx.Module):
     def has_posterior_step(self) -> bool:
         return type(self).sample_posterior is not Model.sample_posterior
 
+    @property
+    def has_densities(self) -> bool:
+        """Whether ``log_prior`` and ``log_record`` are there; if not, ``sample_posterior`` must."""
+        return True
+
     @abc.abstractmethod
     def log_record(self, params: Params, record: Record) -> Float[Array, ""]:
         """``log f(record | params)``; minus infinity outside the support."""
@@ -110,3 +115,14 @@ class Model(eqx.Module):
         num_records = len(next(iter(records.values())))
         fresh = self.sample_noise(key, num_records)
         return jax.vmap(self.noise, in_axes=(None, 0, 0))(params, records, fresh)
+
+
+def numbered_axes(shapes: dict[str, tuple[int, ...]]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Labels for params whose axes have no names: 0, 1, ... along each."""
+    return {
+        name: {
+            f"{name}_dim_{axis}": tuple(map(str, range(size))) for axis, size in enumerate(shape)
+        }
+        for name, shape in shapes.items()
+        if shape
+    }

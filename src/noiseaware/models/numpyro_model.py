@@ -23,7 +23,7 @@ from numpyro.primitives import Messenger
 
 from noiseaware import validate
 from noiseaware.models import noise_maps
-from noiseaware.models.model import Model
+from noiseaware.models.model import Model, numbered_axes
 from noiseaware.models.support import Support
 from noiseaware.schema import Binary, Category, Kind, Real, Whole, as_kind, as_levels
 
@@ -72,14 +72,8 @@ class NumpyroModel(Model):
 
     @property
     def labels(self):
-        return {
-            name: {
-                f"{name}_dim_{axis}": tuple(map(str, range(size)))
-                for axis, size in enumerate(np.shape(site["value"]))
-            }
-            for name, site in self._prior_sites().items()
-            if np.ndim(site["value"]) > 0
-        }
+        sites = self._prior_sites()
+        return numbered_axes({name: np.shape(site["value"]) for name, site in sites.items()})
 
     @property
     def has_noise_map(self):

@@ -4,5 +4,6 @@ from .counts import ClassTables as ClassTables
 from .counts import ContingencyTable as ContingencyTable
 from .counts import Count as Count
 from .counts import Histogram as Histogram
+from .function_statistic import FunctionStatistic as FunctionStatistic
 from .regression_moments import RegressionMoments as RegressionMoments
 from .statistic import Statistic as Statistic

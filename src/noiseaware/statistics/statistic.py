@@ -1,6 +1,7 @@
 """What a statistic is: a sum over records of ``t(record)``, with bounds and labels."""
 
 import abc
+from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
@@ -10,11 +11,14 @@ from noiseaware.schema import Kind, Neighbours, Record
 
 
 class Statistic(eqx.Module):
-    """``T(x) = sum_i t(x_i)``, a vector of length m, written for ONE record.
+    """``T(x) = sum_i t(x_i)``, a vector of length m, written for ONE record. A density ``g(s, T)``
+    is then record-additive [JAGR22], also where t looks at s: ``reads_release``.
 
     A statistic is total: whatever finite record it is given, ``t`` stays inside
     ``contribution_bounds``, because clamping or redaction is part of it.
     """
+
+    reads_release: bool = eqx.field(static=True, default=False, init=False)
 
     @property
     @abc.abstractmethod
@@ -34,6 +38,10 @@ class Statistic(eqx.Module):
     @abc.abstractmethod
     def __call__(self, record: Record) -> Float[Array, " m"]:
         """The contribution of one record."""
+
+    def given(self, released: np.ndarray) -> Callable[[Record], Float[Array, " m"]]:
+        """``t`` once the release is known; only a custom statistic may look at it."""
+        return self
 
     @abc.abstractmethod
     def contribution_bounds(self) -> tuple[np.ndarray, np.ndarray]:

@@ -58,7 +58,7 @@ class NumpyroModel(Model):
 
     @property
     def columns(self):
-        kinds = {name: _kind(site["fn"].support) for name, site in self._record_sites().items()}
+        kinds = {name: _kind(site["fn"]) for name, site in self._record_sites().items()}
         kinds |= {name: Category(levels) for name, levels in self.levels}
         return kinds | dict(self.known_kinds)
 
@@ -199,16 +199,14 @@ def _is_inside(distribution, value):
     return jnp.all(distribution.support(value))
 
 
-def _kind(support) -> Kind:
-    support = getattr(support, "base_constraint", support)
-    if support is constraints.boolean:
-        return Binary()
-    if not support.is_discrete:
+def _kind(distribution) -> Kind:
+    while isinstance(distribution, (dist.Independent, dist.ExpandedDistribution)):
+        distribution = distribution.base_dist
+    if isinstance(distribution, (dist.CategoricalProbs, dist.CategoricalLogits)):
+        return Category(tuple(range(distribution.probs.shape[-1])))
+    if not distribution.support.is_discrete:
         return Real()
-    upper = getattr(support, "upper_bound", None)
-    if upper is not None and support.lower_bound == 0:
-        return Category(tuple(range(int(upper) + 1)))
-    return Whole()
+    return Binary() if distribution.support is constraints.boolean else Whole()
 
 
 def _check(model: NumpyroModel) -> None:
@@ -246,7 +244,7 @@ def _check(model: NumpyroModel) -> None:
                 f"got {site['fn'].support} and {second[name]['fn'].support}."
             )
     for name, levels in model.levels:
-        expected = _kind(first[name]["fn"].support) if name in model.record_sites else None
+        expected = _kind(first[name]["fn"]) if name in model.record_sites else None
         if not isinstance(expected, Category) or len(expected.levels) != len(levels):
             what = expected.description if expected else "no record site"
             raise ValueError(f"levels of {name!r} must fit its site, {what}, got {levels}.")

@@ -8,7 +8,7 @@ fixed beforehand:
   posterior. That is the wider of the two, so the bracket shrinks further, by itself: there is no
   step size to adapt.
 - ``Metropolis``: a normal random walk, symmetric, so accepted with the ratio of densities.
-- ``HMC`` and ``NUTS``: Hamiltonian dynamics, by NumPyro's integrator and tree.
+- ``HMC`` and ``NUTS`` [HG14]: Hamiltonian dynamics, by NumPyro's integrator and tree.
 
 The last three move on the scale of ``p(theta | x)`` itself. Warm-up takes it from the curvature of
 ``log p(theta | x)`` where the chains are (``information_of``), and adapts a step in its units to an

@@ -1,10 +1,14 @@
 """A model without a conjugate step, against importance sampling over params and records."""
 
+import itertools
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy import stats
 
 import noiseaware as na
 from noiseaware.convergence import bulk_ess
@@ -79,3 +83,43 @@ def test_scores_far_out_keep_their_noise_finite_and_on_its_side():
             noise = MODEL.noises(jr.key(2), params, records)
             assert np.all(np.isfinite(noise["response"]))
             assert np.array_equal(MODEL.records(params, noise)["y"], records["y"])
+
+
+# From a noisy contingency table: summed over every table that six records can have.
+
+TABLE_MODEL = na.CategoricalLogisticRegression(
+    "y", {"a": ("u", "v")}, coefficients=na.NormalPrior([0.3, -0.5], [1.0, 1.5]), concentration=2.0
+)
+TABLE_RELEASE = na.Release(
+    [3.4, -0.6, 0.8, 2.9], na.ContingencyTable({"a": ("u", "v"), "y": 2}), na.Laplace(0.6),
+    neighbours="replace", num_records=6,
+)  # fmt: skip
+
+
+def table_posterior(release):
+    """E[tanh(coefficients) | release] and its variance, from prior draws with exact weights."""
+    with jax.enable_x64(True):
+        params = jax.vmap(TABLE_MODEL.sample_prior)(jr.split(jr.key(2), 100_000))
+    coefficients, p = (np.asarray(params[name]) for name in ("coefficients", "probabilities"))
+    rates = 1 / (1 + np.exp(-np.stack([coefficients[:, 0], coefficients.sum(axis=1)], axis=1)))
+    cells = np.stack([p * (1 - rates), p * rates], axis=2).reshape(-1, 4)
+    weights = np.zeros(len(cells))
+    for table in itertools.product(range(7), repeat=4):
+        if sum(table) == 6:
+            noise = stats.laplace.pdf(release.values, table, 0.6).prod()
+            weights += stats.multinomial.pmf(table, 6, cells) * noise
+    weights /= weights.sum()
+    values = np.tanh(coefficients)
+    mean = weights @ values
+    return mean, weights**2 @ (values - mean) ** 2
+
+
+@pytest.mark.parametrize(
+    "method", ["interweaving", pytest.param("record_augmentation", marks=pytest.mark.slow)]
+)
+def test_posterior_given_a_table_is_the_enumerated_one(method):
+    quiet = {"seed": 0, "draws": 2_000, "progress": False, "method": method}
+    draws = na.fit(TABLE_RELEASE, TABLE_MODEL, **quiet)
+    assert worst(draws, *table_posterior(TABLE_RELEASE)) < MAX_Z
+    flipped = eqx.tree_at(lambda it: it.values, TABLE_RELEASE, TABLE_RELEASE.values[[1, 0, 2, 3]])
+    assert worst(draws, *table_posterior(flipped)) > MAX_Z, "another table, another posterior"

@@ -298,7 +298,7 @@ BAD = {
     ),
     "n disagrees": (
         lambda: na.fit(count_release(), MODEL, num_records=11, **QUIET),
-        "num_records must be the release's 10, got 11",
+        "must be the release's 10, got 11",
     ),
     "n zero": (
         lambda: na.fit(count_release(), MODEL, num_records=0, **QUIET),

@@ -24,7 +24,7 @@ class FunctionStatistic(Statistic):
     names: tuple[str, ...] = eqx.field(static=True)
     lower: np.ndarray
     upper: np.ndarray
-    reads_release: bool = eqx.field(static=True)
+    has_two_arguments: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class FunctionStatistic(Statistic):
     ):
         self.function = function
         self.names = validate.distinct("labels", labels)
-        self.reads_release = bool(reads_release)
+        self.has_two_arguments = bool(reads_release)
         if (lower is None) != (upper is None):
             raise ValueError("lower and upper must be given together.")
         low, high = (
@@ -61,6 +61,10 @@ class FunctionStatistic(Statistic):
     @property
     def is_integer(self):
         return False
+
+    @property
+    def reads_release(self):
+        return self.has_two_arguments
 
     def given(self, released):
         if not self.reads_release:

@@ -18,8 +18,6 @@ class Statistic(eqx.Module):
     ``contribution_bounds``, because clamping or redaction is part of it.
     """
 
-    reads_release: bool = eqx.field(static=True, default=False, init=False)
-
     @property
     @abc.abstractmethod
     def columns(self) -> dict[str, Kind]:
@@ -39,8 +37,13 @@ class Statistic(eqx.Module):
     def __call__(self, record: Record) -> Float[Array, " m"]:
         """The contribution of one record."""
 
+    @property
+    def reads_release(self) -> bool:
+        """Whether ``t`` looks at the released values too; only a custom statistic may."""
+        return False
+
     def given(self, released: np.ndarray) -> Callable[[Record], Float[Array, " m"]]:
-        """``t`` once the release is known; only a custom statistic may look at it."""
+        """``t`` once the release is known."""
         return self
 
     @abc.abstractmethod

@@ -79,6 +79,7 @@ def test_regression_loop_is_the_compiled_sweep(monkeypatch, name):
     assert 0.05 < float(info.acceptance_rate) < 0.95, "both outcomes must occur to be compared"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sweep_by_record", "sweep_vectorised"])
 def test_naive_bayes_loop_is_the_compiled_sweep(monkeypatch, name):
     sweep = getattr(naive_bayes_loop, name)

@@ -48,6 +48,7 @@ def test_a_fit_does_not_depend_on_its_company():
         assert np.allclose(fewer, together.posterior["probability"].isel(fit=range(count)))
 
 
+@pytest.mark.slow
 def test_a_release_with_little_noise_sets_the_blocks_of_all():
     """Blocks chosen for its company would leave it with 7 acceptances in 100."""
     model = na.Normal("x", na.NormalPrior(0.0, 1.0), 1.0)
@@ -93,6 +94,7 @@ def test_the_container_is_that_of_one_fit_with_a_dimension_more(in_turn):
     assert {"warm_up_sweeps", "sweeps_per_draw", "has_params_move"} < set(in_turn.fits.data_vars)
 
 
+@pytest.mark.slow
 def test_fits_that_have_not_converged_are_counted():
     with pytest.warns(na.ConvergenceWarning, match=r"2 of 2 fits have .* Worst: fit [01], R-hat"):
         na.fit_many(RELEASES[:2], MODEL, chains=2, **QUIET | {"draws": 20})

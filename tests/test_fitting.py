@@ -113,6 +113,7 @@ def test_the_same_seed_gives_the_same_draws_and_another_does_not():
     assert not np.array_equal(first["probability"], other["probability"])
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_how_many_cores_there_are(monkeypatch):
     found = []
     for cores in (1, 2, 4):

@@ -52,11 +52,14 @@ NOISY_MEAN = na.Release(
     "model",
     [
         na.FunctionModel(prior, record, posterior),
-        na.FunctionModel(
-            prior,
-            record,
-            log_prior=lambda params: jstats.norm.logpdf(params["mean"], 0, 2),
-            log_record=lambda params, record: jstats.norm.logpdf(record["x"], params["mean"]),
+        pytest.param(
+            na.FunctionModel(
+                prior,
+                record,
+                log_prior=lambda params: jstats.norm.logpdf(params["mean"], 0, 2),
+                log_record=lambda params, record: jstats.norm.logpdf(record["x"], params["mean"]),
+            ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["posterior", "densities"],
@@ -86,7 +89,11 @@ def bernoulli_model(**more):
     )
 
 
-@pytest.mark.parametrize("supports", [None, {"p": na.UnitInterval()}], ids=["edge", "interval"])
+@pytest.mark.parametrize(
+    "supports",
+    [None, pytest.param({"p": na.UnitInterval()}, marks=pytest.mark.slow)],
+    ids=["edge", "interval"],
+)
 def test_a_built_in_release_and_a_model_of_functions(supports):
     """Without a support the slice meets the edges of [0, 1] as densities of 0."""
     release = na.Release(
@@ -125,6 +132,7 @@ def test_a_statistic_may_look_at_the_release():
     assert "posterior_predictive" not in draws.groups()
 
 
+@pytest.mark.slow
 def test_records_may_depend_on_known_columns():
     """Each record's chance is p^k with k known: enumerated over both groups."""
     model = na.FunctionModel(

@@ -182,6 +182,7 @@ def beta_records():
     numpyro.sample("x", dist.Beta(5 * mean, 5 * (1 - mean)))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_without_a_noise_map_a_fit_takes_the_plain_sweep_and_says_so():
     model = na.NumpyroModel(beta_records, ["x"])

@@ -69,6 +69,7 @@ fitted(checkpoint=sys.argv[1])
 """
 
 
+@pytest.mark.slow
 def test_a_killed_fit_goes_on_to_the_same_draws(uninterrupted, tmp_path, monkeypatch):
     """Killed with SIGKILL at random moments, three times, then let run."""
     path = tmp_path / "checkpoint"

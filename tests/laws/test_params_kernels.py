@@ -25,7 +25,17 @@ from tests.laws.test_samplers import (
 from tests.statistical import MAX_Z, z_score
 
 each_kernel = pytest.mark.parametrize(
-    "kernel", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in KERNELS]
+    "kernel",
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.xdist_group(name),
+                *[pytest.mark.slow] * (name in ("slice", "hmc")),
+            ],
+        )
+        for name in KERNELS
+    ],
 )
 
 
@@ -105,7 +115,7 @@ def own_kernel(key, params, records):
     ("params_step", "exactness"),
     [
         (own_kernel, "exact if the params step leaves params given records invariant"),
-        (na.Metropolis(), "exact"),
+        pytest.param(na.Metropolis(), "exact", marks=pytest.mark.slow),
         pytest.param(na.NUTS(), "exact", marks=pytest.mark.slow),
         pytest.param(na.HMC(), "exact", marks=pytest.mark.slow),
     ],
@@ -133,6 +143,7 @@ def test_control_a_wrong_function_gives_a_wrong_posterior():
     assert abs(row["mean"] - expected) > MAX_Z * row["sd"] / np.sqrt(row["ess_bulk"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_a_fit_with_a_learned_step_is_resumed_to_the_same_draws(tmp_path, monkeypatch):
     path, options = tmp_path / "fit", {"seed": 1, "draws": 60, "progress": False}

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -75,7 +76,10 @@ def halves(key, params):
     [
         ({"prior": infinite}, r"infinite\(key\) must return finite numbers, got 'm'"),
         ({"record": branches}, r"must be traceable by JAX"),
-        ({"record": pairs}, r"pairs\(key, params\) must return one number for column 'x'"),
+        (
+            {"record": pairs},
+            r"pairs\(key, params\) must make one number of column 'x', for ONE record",
+        ),
         (
             {"record": uniform, "log_record": log_uniform},
             r"must not depend on params \[JAGR22, A2\]",
@@ -124,6 +128,17 @@ def discrete_prior():
     numpyro.sample("x", dist.Normal(m, 1.0))
 
 
+def with_factor():
+    m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+    numpyro.factor("penalty", -(m**2))
+    numpyro.sample("x", dist.Normal(m, 1.0))
+
+
+def prior_of_record():
+    x = numpyro.sample("x", dist.Bernoulli(0.4))
+    numpyro.sample("m", dist.Normal(x * 1.0, 1.5))
+
+
 def other_site():
     m = numpyro.sample("m", dist.Normal(0.0, 1.0))
     numpyro.sample("z", dist.Normal(m, 1.0))
@@ -134,7 +149,10 @@ def other_site():
     [
         (moving_support, ["x"], "the support of record site 'x' must not depend on other sites"),
         (untraceable, ["x"], "must be traceable by JAX"),
-        (discrete_prior, ["x"], "prior site 'm' must be continuous"),
+        (untraceable, ["x"], r"^untraceable\(key"),
+        (discrete_prior, ["x"], "prior site 'm' must be continuous, got Poisson"),
+        (with_factor, ["x"], "'penalty' is a factor"),
+        (prior_of_record, ["x"], "'m' must not depend on the record: name it in records too"),
         (other_site, ["z"], "model must have the column 'x' that Clamped reads"),
         (other_site, ["x"], "records must name sites"),
     ],
@@ -152,6 +170,8 @@ def test_wrong_numpyro_models_are_refused(function, records, message):
         (lambda record: record["z"], r"of a record with columns \['x'\] must read what is there"),
         (lambda record: jnp.array([1.0, 2.0]) * record["x"], "must return 1 numbers"),
         (lambda record: float(record["x"]), "must be traceable by JAX"),
+        (lambda record: np.exp(record["x"]), "use jax.numpy and jax.scipy in place of NumPy"),
+        (lambda record: record.x, "failed: 'dict' object has no attribute 'x'"),
     ],
 )
 def test_wrong_statistics_are_refused(function, message):
@@ -212,10 +232,65 @@ def test_wrong_steps_are_refused(params_step, message):
         fit(params_step=params_step)
 
 
+def test_a_support_narrower_than_the_prior_is_refused():
+    with pytest.raises(ValueError, match="must draw params from their supports"):
+        fit(model_of(supports={"m": na.Positive()}))
+
+
+def test_a_prior_of_whole_numbers_needs_a_posterior():
+    with pytest.raises(ValueError, match="'m' must be a real number, so that a kernel can move it"):
+        model_of(prior=lambda key: {"m": jr.randint(key, (), 0, 5)})
+
+
+def yes_or_no(log_record=None, **more):
+    def log_probability(params, record):
+        return jnp.where(record["x"] == 1, jnp.log(params["p"]), jnp.log1p(-params["p"]))
+
+    return na.FunctionModel(
+        lambda key: {"p": jr.beta(key, 0.01, 0.01)},
+        lambda key, params, *known: {"x": jr.bernoulli(key, params["p"])},
+        log_prior=lambda params: stats.beta.logpdf(params["p"], 0.01, 0.01),
+        log_record=log_record or log_probability,
+        columns={"x": na.Binary()},
+        supports={"p": na.UnitInterval()},
+        **more,
+    )
+
+
+COUNT = {"statistic": na.Count("x"), "mechanism": na.Laplace(2.0)}
+
+
+def test_probabilities_that_do_not_sum_to_one_are_refused():
+    with pytest.raises(ValueError, match="must be the logarithm of probabilities that sum to 1"):
+        fit(yes_or_no(lambda params, record: jnp.log(0.9) + 0.0 * record["x"]), **COUNT)
+
+
+def test_known_columns_must_stay():
+    def jitters(key, model, params, records):
+        return records | {"k": records["k"] + 1.0}, jnp.zeros(())
+
+    options = COUNT | {"known": {"k": range(12)}, "proposal": jitters}
+    with pytest.raises(ValueError, match="must leave the known column 'k' as it is"):
+        fit(yes_or_no(known={"k": na.Real()}), **options)
+
+
+SHORT = {"draws": 20, "chains": 2, "sweeps_per_draw": 1}
+
+
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_right_ones_pass():
-    def shifted(key, model, params, records):
+    """Also a prior that often rounds to the edge, and discrete noise between whole numbers."""
+
+    def again(key, model, params, records):
         return from_model(key, model, params, records)
 
-    draws = fit(model_of(), draws=20, chains=2, sweeps_per_draw=1, proposal=shifted)
-    assert draws.posterior["m"].shape == (2, 20)
+    def discrete(released, total):
+        is_whole = jnp.all(total == jnp.round(total))
+        return jnp.where(is_whole, -jnp.sum(jnp.abs(released - total)), -jnp.inf)
+
+    def in_pairs(key, params, records):
+        return {"p": jnp.clip(jnp.mean(records["x"].reshape(6, 2)), 0.1, 0.9)}
+
+    assert fit(model_of(), proposal=again, **SHORT).posterior["m"].shape == (2, 20)
+    options = COUNT | {"mechanism": na.FunctionMechanism(discrete), "params_step": in_pairs}
+    assert fit(yes_or_no(), **options, **SHORT).posterior["p"].shape == (2, 20)

@@ -194,3 +194,48 @@ def test_a_model_needs_a_step_or_densities():
         )
     with jax.enable_x64(True):
         assert na.FunctionModel(prior, record).columns == {"x": na.Real()}
+
+
+def test_functions_have_no_checkpoint(tmp_path):
+    model = na.Normal("x", na.NormalPrior(0.0, 1.0), 1.0)
+    with pytest.raises(ValueError, match=r"checkpoint needs parts of numbers.*FunctionStatistic"):
+        na.fit(NOISY_MEAN, model, checkpoint=tmp_path / "fit", **QUIET)
+
+
+def test_a_function_that_reads_a_global_is_compiled_again():
+    """The same function, other numbers: what was compiled for the first must not serve both."""
+    found = []
+    for scale["of noise"] in (0.5, 50.0):
+        release = na.Release(
+            [10.0],
+            na.Count("x"),
+            na.FunctionMechanism(by_global),
+            neighbours="replace",
+            num_records=10,
+        )
+        draws = na.fit(release, na.BetaBernoulli("x", 2, 3), **QUIET)
+        found.append(float(draws.posterior["probability"].mean()))
+    assert found[0] - found[1] > 0.2
+
+
+scale = {"of noise": 1.0}
+
+
+def by_global(released, total):
+    return -jnp.sum(jnp.abs(released - total)) / scale["of noise"]
+
+
+def test_exactness_says_what_it_depends_on():
+    draws = na.fit(NOISY_MEAN, na.FunctionModel(prior, record, posterior), draws=500, **QUIET)
+    assert draws.attrs["exactness"] == (
+        "exact if statistic and mechanism are those of the release and the model's functions "
+        "belong together"
+    )
+
+
+def test_a_statistic_of_the_release_has_no_known_cost():
+    statistic = na.FunctionStatistic(
+        lambda record, released: record["x"], ["x"], lower=0.0, upper=1.0, reads_release=True
+    )
+    options = {"neighbours": "replace", "num_records": 10}
+    assert na.Release([1.0], statistic, na.Gaussian(1.0), **options).cost is None

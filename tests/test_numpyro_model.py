@@ -177,19 +177,20 @@ def test_posterior_is_that_of_the_twin(name):
     assert largest_z(features(na.fit(wrong, model, **QUIET), names), expected) > MAX_Z
 
 
-def beta_records():
+def directions():
     mean = numpyro.sample("mean", dist.Uniform(0.0, 1.0))
-    numpyro.sample("x", dist.Beta(5 * mean, 5 * (1 - mean)))
+    numpyro.sample("x", dist.VonMises(mean, 2.0))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_without_a_noise_map_a_fit_takes_the_plain_sweep_and_says_so():
-    model = na.NumpyroModel(beta_records, ["x"])
+    model = na.NumpyroModel(directions, ["x"])
     release = na.Release(
-        [6.0], na.Clamped("x", 0, 1), na.Laplace(1.0), neighbours="replace", num_records=12
+        [9.0], na.Clamped("x", -3, 3), na.Laplace(1.0), neighbours="replace", num_records=12
     )
-    draws = na.fit(release, model, **QUIET)
+    with pytest.warns(UserWarning, match=r"record site 'x' \(VonMises\) has no noise map"):
+        draws = na.fit(release, model, **QUIET)
     assert draws.attrs["method"] == "record_augmentation"
     assert "has no noise map" in draws.attrs["method_reason"]
     # Weighed draws of the model, which know no kernel.
@@ -237,7 +238,7 @@ def test_a_checkpoint_is_refused(tmp_path):
     release = na.Release(
         [3.0], na.Clamped("x", 0, 1), na.Laplace(1.0), neighbours="replace", num_records=9
     )
-    with pytest.raises(ValueError, match="checkpoint needs a model of numbers"):
+    with pytest.raises(ValueError, match="checkpoint needs parts of numbers"):
         na.fit(
             release,
             na.NumpyroModel(normal_mean, ["x"]),

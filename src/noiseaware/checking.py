@@ -4,6 +4,7 @@ Each failure names the function, what it was given, and the rule [JAGR22, A1-A4 
 Passing proves nothing: draws may miss the place where a rule is broken.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,43 +16,69 @@ import numpy as np
 
 from noiseaware.chains import Problem
 from noiseaware.models import FunctionModel, Model
+from noiseaware.models.support import unconstrain
+from noiseaware.samplers import ParamsKernel
 from noiseaware.schema import Binary, Category, Kind, Whole
 from noiseaware.statistics import FunctionStatistic
 from noiseaware.tracing import attempt, name_of
 
-NUM_PARAMS, NUM_RECORDS = 8, 8
+NUM_PARAMS, MAX_RECORDS, MAX_COMBINATIONS = 8, 500, 100
 
 
 def check(problem: Problem, num_records: int) -> None:
     """Say what is wrong with the parts of the problem that somebody else wrote, if anything is."""
-    model = problem.model
-    is_own_model = _is_built_in(model)
-    parts = (problem.statistic, problem.mechanism, problem.proposal, problem.params_step)
-    if is_own_model and all(map(_is_built_in, parts)):
+    model, step = problem.model, problem.params_step
+    parts = (model, problem.statistic, problem.mechanism, problem.proposal, step)
+    if all(map(is_built_in, parts)):
         return
-    known = {name: column[:NUM_RECORDS] for name, column in problem.known.items()}
-    size = len(next(iter(known.values()))) if known else NUM_RECORDS
+    size = min(num_records, MAX_RECORDS)
+    known = {name: column[:size] for name, column in problem.known.items()}
     prior, record = _names(model)
     params = _try(f"{prior}(key)", _draw_params, model)
     _check_numbers(f"{prior}(key)", params)
+    params = _inside(prior, model, params)
     records = _try(f"{record}(key, params)", _draw_records, model, params, known, size)
-    if not is_own_model:
-        _check_records(record, model, records, size)
+    if not is_built_in(model):
+        _check_records(record, model, records, known, size)
         if model.has_densities:
             _check_densities(model, params, records)
-        if model.has_posterior_step and problem.params_step is None:
+    if size == num_records:  # a step may count on as many as there are
+        if step is None and model.has_posterior_step and not is_built_in(model):
             _check_step("posterior", model.sample_posterior, params, records)
-    if callable(problem.params_step):
-        _check_step("params_step", problem.params_step, params, records)
-    if not _is_built_in(problem.statistic):
+        if step is not None and not isinstance(step, ParamsKernel):
+            _check_step("params_step", step, params, records)
+    if not is_built_in(problem.statistic):
         _check_statistic(problem, records)
-    if not _is_built_in(problem.mechanism):
-        _check_mechanism(problem, records, num_records)
-    if not _is_built_in(problem.proposal):
+    if not is_built_in(problem.mechanism):
+        _check_mechanism(problem, records, num_records / size)
+    if not is_built_in(problem.proposal):
         _check_proposal(problem, params, records)
 
 
-def _is_built_in(part: Any) -> bool:
+def _inside(prior: str, model: Model, params):
+    """The draws that do not round to the edge of their support, where unconstrained params are
+    infinite; outside they are no numbers, or lead back to other params.
+    """
+    free, again = jax.tree.map(np.asarray, _there_and_back(model, params))
+    is_at_edge = np.any(np.isinf(free), axis=1)
+    for index in range(NUM_PARAMS):
+        one = {name: value[index] for name, value in params.items()}
+        is_back = all(
+            np.allclose(again[name][index], value, rtol=1e-6, atol=1e-9)
+            for name, value in one.items()
+        )
+        if not is_at_edge[index] and not is_back:
+            raise ValueError(
+                f"{prior}(key) must draw params from their supports, {model.supports}, got "
+                f"{_at(params, index)}."
+            )
+    if np.all(is_at_edge):
+        raise ValueError(f"{prior}(key) must not round to the edge, got {_at(params, 0)}.")
+    order = np.resize(np.flatnonzero(~is_at_edge), NUM_PARAMS)
+    return {name: value[order] for name, value in params.items()}
+
+
+def is_built_in(part: Any) -> bool:
     """Whether the library's own laws test it."""
     if part is None:
         return True
@@ -64,6 +91,8 @@ def _is_built_in(part: Any) -> bool:
 def _names(model: Model) -> tuple[str, str]:
     if isinstance(model, FunctionModel):
         return name_of(model.prior_function), name_of(model.record_function)
+    if hasattr(model, "function"):  # NumPyro's
+        return (name_of(model.function),) * 2
     return f"{type(model).__name__}.sample_prior", f"{type(model).__name__}.sample_records"
 
 
@@ -75,6 +104,15 @@ def _try(what: str, function: Callable, *arguments: Any) -> Any:
 @eqx.filter_jit
 def _draw_params(model: Model):
     return jax.vmap(model.sample_prior)(jr.split(jr.key(0), NUM_PARAMS))
+
+
+@eqx.filter_jit
+def _there_and_back(model: Model, params):
+    def one(params):
+        free, constrain = unconstrain(model.supports, params)
+        return free, constrain(free)[0]
+
+    return jax.vmap(one)(params)
 
 
 @eqx.filter_jit
@@ -134,7 +172,7 @@ def _check_numbers(what: str, tree: Any) -> None:
             raise ValueError(f"{what} must return finite numbers, got {name!r} = {value[0]!r}.")
 
 
-def _check_records(record: str, model: Model, records, size: int) -> None:
+def _check_records(record: str, model: Model, records, known, size: int) -> None:
     what = f"{record}(key, params)"
     _check_numbers(what, records)
     if set(records) != set(model.columns):
@@ -145,8 +183,11 @@ def _check_records(record: str, model: Model, records, size: int) -> None:
         values = records[name]
         if values.shape != (NUM_PARAMS, size):
             raise ValueError(
-                f"{what} must return one number for column {name!r}, got shape {values.shape[2:]}."
+                f"{what} must make one number of column {name!r}, for ONE record, got shape "
+                f"{values.shape[2:]}."
             )
+        if name in known and not np.array_equal(values, np.broadcast_to(known[name], values.shape)):
+            raise ValueError(f"{what} must leave the known column {name!r} as it is.")
         is_wrong = ~_is_of(kind, values)
         if np.any(is_wrong):
             raise ValueError(
@@ -174,6 +215,7 @@ def _check_densities(model: Model, params, records) -> None:
         raise ValueError(
             f"log_record(params, record) must return one number, got shape {log_record.shape[3:]}."
         )
+    _check_sums_to_one(model, params, records)
     where = np.argwhere(~np.isfinite(log_record))
     own = [index for index in where if index[0] == index[1]]
     for at, drawn_at, index in [*own, *where][:1]:
@@ -187,7 +229,27 @@ def _check_densities(model: Model, params, records) -> None:
         raise ValueError(
             "the support of the record law must not depend on params [JAGR22, A2]: the record "
             f"{record}, drawn at params {_at(params, drawn_at)}, has log density {value} at params "
-            f"{_at(params, at)}."
+            f"{_at(params, at)}. Or it underflows there: compute it in logarithms."
+        )
+
+
+def _check_sums_to_one(model: Model, params, records) -> None:
+    """The probabilities of all records, where these can be counted."""
+    kinds = {name: kind for name, kind in model.columns.items() if name not in model.known}
+    sizes = [len(k.levels) if isinstance(k, Category) else 2 for k in kinds.values()]
+    is_countable = all(isinstance(kind, (Category, Binary)) for kind in kinds.values())
+    if not is_countable or np.prod(sizes) > MAX_COMBINATIONS:
+        return
+    levels = np.array(list(itertools.product(*map(range, sizes))))
+    each = {name: levels[:, k].astype(records[name].dtype) for k, name in enumerate(kinds)} | {
+        name: np.full(len(levels), records[name][0, 0]) for name in model.known
+    }
+    every = {name: np.broadcast_to(x, (NUM_PARAMS, len(levels))) for name, x in each.items()}
+    sums = np.exp(np.asarray(_log_records(model, params, every))[:, 0]).sum(axis=1)
+    for index in np.flatnonzero(~(np.abs(sums - 1) < 1e-6))[:1]:
+        raise ValueError(
+            "log_record must be the logarithm of probabilities that sum to 1 over all records, got "
+            f"the sum {sums[index]:g} at params {_at(params, index)}."
         )
 
 
@@ -238,9 +300,11 @@ def _check_statistic(problem: Problem, records) -> None:
             )
 
 
-def _check_mechanism(problem: Problem, records, num_records: int) -> None:
+def _check_mechanism(problem: Problem, records, ratio: float) -> None:
     contributions = _try("statistic", _contributions, problem, records)
-    totals = np.mean(contributions, axis=1) * num_records
+    totals = np.sum(contributions, axis=1) * ratio
+    if np.all(contributions == np.round(contributions)):  # discrete noise has no density between
+        totals = np.round(totals)
     log_g = _try("log_density(released, total)", _log_noise, problem, totals)
     if log_g.shape != (NUM_PARAMS,):
         raise ValueError(
@@ -256,7 +320,9 @@ def _check_mechanism(problem: Problem, records, num_records: int) -> None:
 def _check_proposal(problem: Problem, params, records) -> None:
     what = f"{name_of(problem.proposal)}(key, model, params, records)"
     proposed, correction = _try(what, _proposals, problem, params, records)
-    _check_records(name_of(problem.proposal), problem.model, proposed, correction.shape[1])
+    known = {name: records[name][0] for name in problem.model.known}
+    name = name_of(problem.proposal)
+    _check_records(name, problem.model, proposed, known, correction.shape[1])
     for i, j in np.argwhere(np.isnan(correction) | (correction == np.inf))[:1]:
         raise ValueError(
             f"{what} must return a correction below infinity, got {correction[i, j]} from record "

@@ -18,14 +18,14 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.chains import Problem
-from noiseaware.checking import check
+from noiseaware.checking import check, is_built_in
 from noiseaware.convergence import bulk_ess, finite, r_hat
 from noiseaware.journeys import Run, Settings, run_many, run_one
-from noiseaware.models import Model
+from noiseaware.models import FunctionModel, Model
 from noiseaware.release import Release, check_possible
 from noiseaware.running import CONTENT, Checkpoint, progress_bar
 from noiseaware.samplers.params_given_records import ParamsKernel, UserStep
-from noiseaware.samplers.proposals import CrankNicolson, Proposal, RandomWalk, from_model
+from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import accepts, as_records
 from noiseaware.statistics import Statistic
 
@@ -106,14 +106,16 @@ def fit(
                 f"checkpoint needs a {name} that is an equinox Module: whether a function is the "
                 f"same after a kill cannot be seen, got {value!r}."
             )
-    if checkpoint is not None and any(map(callable, model.__dict__.values())):
-        raise ValueError(
-            "checkpoint needs a model of numbers: whether a function is the same after a kill "
-            f"cannot be seen, got {type(model).__name__}."
-        )
+    for part in (model, release.statistic, release.mechanism):
+        if checkpoint is not None and any(map(callable, part.__dict__.values())):
+            raise ValueError(
+                "checkpoint needs parts of numbers: whether a function is the same after a kill "
+                f"cannot be seen, got {type(part).__name__}."
+            )
     settings = settings._replace(keep_records=keep_records)
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
+    _say_if_plain(method, model)
     with jax.enable_x64(True), progress_bar(progress) as bar:
         check(problem, settings.num_records)
         run = run_one(jr.key(seed), problem, settings, bar, file)
@@ -183,6 +185,7 @@ def fit_many(
     for index, (problem, other) in enumerate(zip(problems[1:], others, strict=True), 1):
         _check_alike(index, problem, problems[0], other.num_records, settings.num_records)
     begin = time.perf_counter()
+    _say_if_plain(method, model)
     with jax.enable_x64(True), progress_bar(progress) as bar:
         check(problems[0], settings.num_records)
         root = jr.fold_in(jr.key(seed), OF_MANY)
@@ -385,12 +388,16 @@ def _params_step(problem: Problem) -> str:
 
 
 def _exactness(release: Release, problem: Problem) -> str:
-    conditions, proposal, params_step = [], problem.proposal, problem.params_step
+    conditions = []
     if release.num_records is None:
         conditions.append("the number of records is the one given")
-    if proposal is not from_model and not isinstance(proposal, (RandomWalk, CrankNicolson)):
+    if not is_built_in(problem.statistic) or not is_built_in(problem.mechanism):
+        conditions.append("statistic and mechanism are those of the release")
+    if not is_built_in(problem.model) and not hasattr(problem.model, "unmapped"):
+        conditions.append("the model's functions belong together")
+    if not is_built_in(problem.proposal):
         conditions.append("the proposal returns the right correction")
-    if params_step is not None and not isinstance(params_step, ParamsKernel):
+    if not is_built_in(problem.params_step):
         conditions.append("the params step leaves params given records invariant")
     return "exact" + (f" if {' and '.join(conditions)}" if conditions else "")
 
@@ -399,8 +406,16 @@ def _reason(method: str, model: Model) -> str:
     if method != "auto":
         return "asked for"
     if not model.has_noise_map:
-        return "the model has no noise map, so params move slowly where the noise is large"
+        sites = ", ".join(getattr(model, "unmapped", ()))
+        what = f"record site {sites} has" if sites else "the model has"
+        return f"{what} no noise map, so params move slowly where the noise is large"
     return "the model writes a record as a function of params and noise, so params can move freely"
+
+
+def _say_if_plain(method: str, model: Model) -> None:
+    """Aloud, where more could be hoped for: a model of functions never promised a noise map."""
+    if method == "auto" and not model.has_noise_map and not isinstance(model, FunctionModel):
+        warnings.warn(f"plain sweeps: {_reason(method, model)}", stacklevel=3)
 
 
 def _agreed_count(release: Release, num_records: int | None) -> int:
@@ -429,11 +444,11 @@ def known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np
                 "that they are known."
             )
         return {}
-    unknown = [name for name in known if name not in model.known]
-    if unknown:
+    missing = [name for name in model.known if name not in known]
+    if missing or not model.known:
         raise ValueError(
             f"known must have the columns {list(model.known)}, those that {type(model).__name__} "
-            f"calls known, got {unknown[0]!r}."
+            f"calls known, got {list(known)}."
         )
     return as_records(known, {name: model.columns[name] for name in model.known})
 

@@ -105,7 +105,7 @@ class Release(eqx.Module):
 
 
 def cost_of(statistic: Statistic, mechanism: Mechanism, neighbours: Neighbours) -> Cost | None:
-    if not _is_bounded(statistic):
+    if not _is_bounded(statistic) or statistic.reads_release:
         return None
     spread = mechanism.spread()
     per_coordinate = spread if spread.ndim else np.ones(())

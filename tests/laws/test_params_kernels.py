@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from scipy import stats
 
 import noiseaware as na
 from noiseaware import journeys, warming
 from noiseaware.chains import Tuning
+from noiseaware.convergence import bulk_ess
 from noiseaware.elliptical_slice import Shape
 from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.params_given_records import information_of
@@ -65,6 +67,24 @@ def test_reaches_the_enumerated_bernoulli_posterior(kernel):
     assert abs(z_score(bernoulli_draws(kernel, mechanism, 8), expected)) < MAX_Z
     assert abs(z_score(bernoulli_draws(kernel, mechanism, 8, fault=1), expected)) > MAX_Z
     assert abs(z_score(bernoulli_draws(kernel, mechanism, 8, fault=2), expected)) > MAX_Z
+
+
+@pytest.mark.parametrize("method", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize(
+    "params_step",
+    [na.Slice(), *[pytest.param(KERNELS[name], marks=pytest.mark.slow) for name in KERNELS]],
+)
+def test_no_kernel_ends_at_the_edge(params_step, method):
+    """A prior whose density is infinite where params round to 0 or 1: no way back from there."""
+    model, count = na.BetaBernoulli("x", 0.2, 0.2), np.arange(6)
+    release = na.Release([5.0], na.Count("x"), na.Laplace(1.0), neighbours="replace", num_records=5)
+    options = {"seed": 5, "progress": False, "method": method, "draws": 2_000}
+    draws = na.fit(release, model, params_step=params_step, **options)
+    weight = stats.betabinom.pmf(count, 5, 0.2, 0.2) * np.exp(-np.abs(5.0 - count))
+    found = draws.posterior["probability"].values[..., None] < 0.9
+    expected = weight @ stats.beta.cdf(0.9, 0.2 + count, 5.2 - count) / weight.sum()
+    error = found.std() / np.sqrt(bulk_ess(found.astype(float))[0])
+    assert abs(found.mean() - expected) < MAX_Z * error
 
 
 def test_information_is_that_of_the_closed_form():

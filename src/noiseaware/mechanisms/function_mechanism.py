@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 
 from noiseaware.mechanisms.mechanism import Mechanism
+from noiseaware.tracing import Fresh
 
 
 class FunctionMechanism(Mechanism):
@@ -22,10 +23,11 @@ class FunctionMechanism(Mechanism):
     is_discrete: ClassVar[bool] = False
 
     def __init__(self, log_density: Callable, simulate: Callable | None = None):
-        self.log_density_function, self.simulate_function = log_density, simulate
+        self.log_density_function = Fresh(log_density)
+        self.simulate_function = simulate and Fresh(simulate)
 
     def __repr__(self) -> str:
-        return f"FunctionMechanism({getattr(self.log_density_function, '__name__', 'function')})"
+        return f"FunctionMechanism({self.log_density_function!r})"
 
     def spread(self):
         return np.asarray(np.nan)

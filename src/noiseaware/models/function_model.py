@@ -16,7 +16,7 @@ import jax.random as jr
 from noiseaware.models.model import Model, numbered_axes
 from noiseaware.models.support import RealLine, Support
 from noiseaware.schema import Category, Kind, Real, as_kind
-from noiseaware.tracing import attempt, name_of
+from noiseaware.tracing import Fresh, attempt, name_of
 
 
 class FunctionModel(Model):
@@ -59,9 +59,10 @@ class FunctionModel(Model):
         known: Mapping[str, Any] | None = None,
         supports: Mapping[str, Support] | None = None,
     ):
-        self.prior_function, self.record_function = prior, record
-        self.posterior_function = posterior
-        self.log_prior_function, self.log_record_function = log_prior, log_record
+        self.prior_function, self.record_function = Fresh(prior), Fresh(record)
+        self.posterior_function = posterior and Fresh(posterior)
+        self.log_prior_function = log_prior and Fresh(log_prior)
+        self.log_record_function = log_record and Fresh(log_record)
         kinds = {name: as_kind(name, value) for name, value in (columns or {}).items()}
         self.column_kinds = tuple(kinds.items())
         kinds = {name: as_kind(name, value) for name, value in (known or {}).items()}
@@ -70,7 +71,8 @@ class FunctionModel(Model):
         # What the functions return, before anything is drawn.
         with jax.enable_x64(True):
             what = f"{name_of(prior)}(key)"
-            params = attempt(what, jax.eval_shape, lambda key: _as_floats(prior(key)), jr.key(0))
+            raw = attempt(what, jax.eval_shape, prior, jr.key(0))
+            params = {name: jax.ShapeDtypeStruct(x.shape, float) for name, x in raw.items()}
             columns_known = {
                 name: jax.ShapeDtypeStruct((), int if isinstance(kind, Category) else float)
                 for name, kind in self.known_kinds
@@ -80,6 +82,12 @@ class FunctionModel(Model):
             drawn = attempt(what, jax.eval_shape, record, *arguments)
         self.shapes = tuple((name, value.shape) for name, value in params.items())
         self.record_names = tuple(drawn)
+        for name, value in raw.items():
+            if posterior is None and not jnp.issubdtype(value.dtype, jnp.floating):
+                raise ValueError(
+                    f"{name!r} must be a real number, so that a kernel can move it, got "
+                    f"{value.dtype}: give a posterior."
+                )
         for name in columns or {}:
             if name not in drawn:
                 raise ValueError(f"columns must be of {sorted(drawn)}, got {name!r}.")

@@ -192,32 +192,33 @@ def _log_odds(log_probability):
     return log_probability - jnp.log1p(-jnp.exp(log_probability))
 
 
-def _gamma_odds(shape: Float[Array, ""], x: Float[Array, ""]) -> Float[Array, ""]:
-    """Of a standard gamma value below x."""
+class _Odds(NamedTuple):
+    """Log-odds of a value below a place, and their slope in the logarithm or logit of the place."""
+
+    odds: Float[Array, ""]
+    slope: Float[Array, ""]
+
+
+def _gamma_odds(shape: Float[Array, ""], log_x: Float[Array, ""]) -> _Odds:
+    x = jnp.exp(log_x)
     is_upper = x > shape + 2
 
     def terms(m):
         at = shape + 2 * m
         return (
-            jnp.where(is_upper, (m + 1 - shape) / x, -(shape + m) * x / (at * (at + 1))),
-            jnp.where(is_upper, (m + 1) / x, (m + 1) * x / ((at + 1) * (at + 2))),
+            jnp.where(is_upper, (m + 1 - shape) / x, -(shape + m) / at * x / (at + 1)),
+            jnp.where(is_upper, (m + 1) / x, (m + 1) / (at + 1) * x / (at + 2)),
         )
 
-    scale = _fraction(terms) * jnp.where(is_upper, x, shape)
-    return _odds_of_tail(shape * jnp.log(x) - x - gammaln(shape) - jnp.log(scale), is_upper)
+    log_power = shape * log_x - x - gammaln(shape)
+    return _odds(log_power, jnp.where(is_upper, x, shape), terms, is_upper)
 
 
-def _beta_odds(
-    a: Float[Array, ""], b: Float[Array, ""], logit: Float[Array, ""]
-) -> Float[Array, ""]:
-    """Of a Beta(a, b) value below ``sigmoid(logit)``."""
+def _beta_odds(a: Float[Array, ""], b: Float[Array, ""], logit: Float[Array, ""]) -> _Odds:
     log_power = a * log_sigmoid(logit) + b * log_sigmoid(-logit) - betaln(a, b)
     is_upper = sigmoid(logit) > (a + 1) / (a + b + 2)
-    a, b, x = (
-        jnp.where(is_upper, b, a),
-        jnp.where(is_upper, a, b),
-        sigmoid(jnp.where(is_upper, -logit, logit)),
-    )
+    x = sigmoid(jnp.where(is_upper, -logit, logit))
+    a, b = jnp.where(is_upper, b, a), jnp.where(is_upper, a, b)
 
     def terms(m):
         at = a + 2 * m
@@ -226,12 +227,15 @@ def _beta_odds(
             (m + 1) / (at + 1) * (b - m - 1) / (at + 2) * x,
         )
 
-    return _odds_of_tail(log_power - jnp.log(a) - jnp.log(_fraction(terms)), is_upper)
+    return _odds(log_power, a, terms, is_upper)
 
 
-def _odds_of_tail(log_tail, is_upper):
-    odds = _log_odds(jnp.minimum(log_tail, -jnp.finfo(log_tail.dtype).epsneg))
-    return jnp.where(is_upper, -odds, odds)
+def _odds(log_power, divisor, terms, is_upper) -> _Odds:
+    """A tail is ``power / (divisor * fraction)``, and the other the rest of 1."""
+    tail = log_power - jnp.log(divisor) - jnp.log(_fraction(terms))
+    tail = jnp.minimum(tail, -jnp.finfo(tail.dtype).epsneg)
+    rest = jnp.log1p(-jnp.exp(tail))
+    return _Odds(jnp.where(is_upper, rest - tail, tail - rest), jnp.exp(log_power - tail - rest))
 
 
 def _fraction(terms: Callable) -> Float[Array, ""]:
@@ -255,43 +259,47 @@ def _fraction(terms: Callable) -> Float[Array, ""]:
 
 
 def _search(odds: Callable, noise: Float[Array, ""], start) -> Float[Array, ""]:
-    """Where the odds, which increase, are the noise: secants. The scale of the argument is to be one
-    in which they are nearly linear far out on both sides.
+    """Where the odds are the noise, by Newton's steps. On the scale of the place they are to be
+    nearly linear far out on both sides.
     """
     tolerance = jnp.finfo(jnp.result_type(float)).eps ** 0.5
 
     def step(at):
-        place, last_step, last_odds, count = at
+        place, _, count = at
         now = odds(place)
-        slope = (now - last_odds) / last_step
-        move = jnp.where(slope > 0, (noise - now) / slope, 0.0)
-        return place + move, move, now, count + 1
+        move = (noise - now.odds) / now.slope
+        return place + move, move, count + 1
 
     def is_moving(at):
-        return (jnp.abs(at[1]) > tolerance * (1 + jnp.abs(at[0]))) & (at[3] < MAX_SECANTS)
+        return (jnp.abs(at[1]) > tolerance * (1 + jnp.abs(at[0]))) & (at[2] < MAX_STEPS)
 
-    first = (start + FIRST_STEP, jnp.full_like(start, FIRST_STEP), odds(start), 0)
-    return jax.lax.while_loop(is_moving, step, first)[0]
+    return jax.lax.while_loop(is_moving, step, (start, jnp.ones_like(start), 0))[0]
 
 
 MAX_TERMS = 5000  # some square roots of the largest parameter
-MAX_SECANTS = 60
+MAX_STEPS = 100
 MAX_SCORE = 700.0
-FIRST_STEP = 0.01
 
 
 def _gamma_value(d, noise):
     def quantile(shape, noise):
         unit = jnp.maximum(shape, 1.0)
-        start = jnp.log(jnp.expm1(shape / unit))
-        found = _search(lambda at: _gamma_odds(shape, _positive(unit * softplus(at))), noise, start)
-        return unit * softplus(found)
+
+        def log_place(at):
+            return jnp.where(at < -40, at, jnp.log(softplus(at)))
+
+        def odds(at):
+            found = _gamma_odds(shape, jnp.log(unit) + log_place(at))
+            return found._replace(slope=found.slope * jnp.exp(log_sigmoid(at) - log_place(at)))
+
+        return unit * softplus(_search(odds, noise, jnp.log(jnp.expm1(shape / unit))))
 
     return _positive(_per_value(quantile, "(),()->()")(d.concentration, noise) / d.rate)
 
 
 def _gamma_noise(d, value, fresh):
-    return _per_value(_gamma_odds, "(),()->()")(d.concentration, _positive(value * d.rate))
+    odds = _per_value(lambda shape, log_x: _gamma_odds(shape, log_x).odds, "(),()->()")
+    return odds(d.concentration, jnp.log(_positive(value * d.rate)))
 
 
 def _beta_logit(a, b, noise):
@@ -306,7 +314,8 @@ def _beta_value(d, noise):
 def _beta_noise(d, value, fresh):
     value = _inside_unit(value)
     logit = jnp.log(value) - jnp.log1p(-value)
-    return _per_value(_beta_odds, "(),(),()->()")(d.concentration1, d.concentration0, logit)
+    odds = _per_value(lambda a, b, x: _beta_odds(a, b, x).odds, "(),(),()->()")
+    return odds(d.concentration1, d.concentration0, logit)
 
 
 def _student_value(d, noise):
@@ -322,45 +331,34 @@ def _student_value(d, noise):
 
 def _student_noise(d, value, fresh):
     def size(df, score):
-        odds = _beta_odds(0.5, df / 2, 2 * jnp.log(_positive(jnp.abs(score))) - jnp.log(df))
+        odds = _beta_odds(
+            jnp.asarray(0.5), df / 2, 2 * jnp.log(_positive(jnp.abs(score))) - jnp.log(df)
+        ).odds
         return jnp.log1p(sigmoid(odds)) - log_sigmoid(-odds)
 
     score = (value - d.loc) / d.scale
     return jnp.sign(score) * _per_value(size, "(),()->()")(d.df, score)
 
 
-def _binomial_odds(after: Float[Array, ""], total, score) -> Float[Array, ""]:
-    """Of a count less than ``after``."""
-    return _beta_odds(_positive(total + 1 - after), _positive(after), -score)
-
-
-def _binomial_place(at, total, score):
-    return (total + 1) * sigmoid(at + score)
-
-
-def _negative_binomial_odds(after: Float[Array, ""], shape, score) -> Float[Array, ""]:
-    return _beta_odds(shape, _positive(after), -score)
-
-
-def _negative_binomial_place(at, shape, score):
-    return (1 + shape * jnp.exp(score)) * softplus(at)
-
-
-def _count(odds: Callable, place: Callable, size: Callable, score: Callable) -> NoiseMap:
-    """The odds are continuous in the count: it is found as a real number on the scale ``place``,
-    and those of the whole number nearest to it then tell on which side of that the noise is.
+def _count(odds: Callable, highest: Callable, params: Callable) -> NoiseMap:
+    """``odds(count, *params)`` are those of at most so many. The value is the first count at which
+    they reach the noise: bounds of it are halved, the upper one found by doubling.
     """
 
-    def params(d):
-        return size(d), jnp.clip(score(d), -MAX_SCORE, MAX_SCORE)
+    def value(noise, highest, *params):
+        def step(at):
+            low, high, count = at
+            middle = jnp.where(jnp.isinf(high), 2 * low + 4, jnp.floor((low + high) / 2))
+            reaches = odds(middle, *params) >= noise
+            return jnp.where(reaches, low, middle), jnp.where(reaches, middle, high), count + 1
 
-    def value(noise, *params):
-        found = _search(lambda at: odds(place(at, *params), *params), noise, jnp.zeros(()))
-        nearest = jnp.round(place(found, *params))
-        return jnp.where(odds(nearest, *params) < noise, nearest, nearest - 1)
+        def is_wide(at):
+            return (at[1] - at[0] > 1) & (at[2] < MAX_STEPS)
 
-    def noise(value, fresh, *params):
-        below, above = odds(value, *params), odds(value + 1, *params)
+        return jax.lax.while_loop(is_wide, step, (-jnp.ones(()), highest, 0))[1]
+
+    def noise(value, fresh, highest, *params):
+        below, above = odds(value - 1, *params), odds(value, *params)
 
         def log_mean(sign):
             return jnp.logaddexp(
@@ -370,15 +368,28 @@ def _count(odds: Callable, place: Callable, size: Callable, score: Callable) -> 
 
         return log_mean(1) - log_mean(-1)
 
+    def all_params(d):
+        size, score = params(d)
+        score = jnp.clip(score, -MAX_SCORE, MAX_SCORE)
+        return jnp.asarray(highest(d), float), jnp.asarray(size, float), score
+
     return NoiseMap(
         logistic_noise,
-        lambda d, e: _per_value(value, "(),(),()->()")(e, *params(d)),
-        lambda d, x, fresh: _per_value(noise, "(),(),(),()->()")(x, fresh, *params(d)),
+        lambda d, e: _per_value(value, "(),(),(),()->()")(e, *all_params(d)),
+        lambda d, x, fresh: _per_value(noise, "(),(),(),(),()->()")(x, fresh, *all_params(d)),
     )
 
 
+def _binomial_odds(count: Float[Array, ""], total, score) -> Float[Array, ""]:
+    return _beta_odds(_positive(total - count), _positive(count + 1), -score).odds
+
+
+def _negative_binomial_odds(count: Float[Array, ""], shape, score) -> Float[Array, ""]:
+    return _beta_odds(shape, _positive(count + 1), -score).odds
+
+
 def _binomial(score: Callable) -> NoiseMap:
-    return _count(_binomial_odds, _binomial_place, lambda d: d.total_count, score)
+    return _count(_binomial_odds, lambda d: d.total_count, lambda d: (d.total_count, score(d)))
 
 
 def _score(d):
@@ -391,10 +402,7 @@ _GEOMETRIC = NoiseMap(randomness.exponential, _geometric_value, _geometric_noise
 _BETA = NoiseMap(logistic_noise, _beta_value, _beta_noise)
 _GAMMA = NoiseMap(logistic_noise, _gamma_value, _gamma_noise)
 _NEGATIVE_BINOMIAL = _count(
-    _negative_binomial_odds,
-    _negative_binomial_place,
-    lambda d: d.concentration,
-    lambda d: -jnp.log(d.rate),
+    _negative_binomial_odds, lambda d: jnp.inf, lambda d: (d.concentration, -jnp.log(d.rate))
 )
 
 MAPS: dict[type, NoiseMap] = {

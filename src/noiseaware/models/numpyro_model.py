@@ -26,6 +26,7 @@ from noiseaware.models import noise_maps
 from noiseaware.models.model import Model, numbered_axes
 from noiseaware.models.support import Support
 from noiseaware.schema import Binary, Category, Kind, Real, Whole, as_kind, as_levels
+from noiseaware.tracing import Fresh
 
 
 class NumpyroModel(Model):
@@ -47,7 +48,7 @@ class NumpyroModel(Model):
         levels: Mapping[str, int | Sequence[str | int]] | None = None,
         known: Mapping[str, Any] | None = None,
     ):
-        self.function = function
+        self.function = Fresh(function)
         self.record_sites = validate.distinct("records", records)
         named = {name: as_levels(name, values) for name, values in (levels or {}).items()}
         self.levels = tuple(named.items())
@@ -77,7 +78,16 @@ class NumpyroModel(Model):
 
     @property
     def has_noise_map(self):
-        return all(noise_maps.find(site["fn"]) for site in self._record_sites().values())
+        return not self.unmapped
+
+    @property
+    def unmapped(self) -> tuple[str, ...]:
+        """The record sites whose distribution has no noise map, and its name."""
+        return tuple(
+            f"{name!r} ({type(site['fn']).__name__})"
+            for name, site in self._record_sites().items()
+            if noise_maps.find(site["fn"]) is None
+        )
 
     def sample_prior(self, key):
         return {name: site["value"] for name, site in self._prior_sites(key).items()}
@@ -214,8 +224,8 @@ def _check(model: NumpyroModel) -> None:
     arguments = tuple(inspect.signature(model.function).parameters)
     if set(arguments) != set(model.known):
         raise ValueError(
-            f"the function's arguments must be the known columns {list(model.known)}, "
-            f"got {list(arguments)}."
+            f"the function's arguments must be the known columns: it takes {list(arguments)}, and "
+            f"known= says {list(model.known)}."
         )
     first, second = (model._trace(jr.key(seed)) for seed in (1, 2))
     if set(first) != set(second):
@@ -232,11 +242,14 @@ def _check(model: NumpyroModel) -> None:
     for name, site in first.items():
         if site["scale"] is not None:
             raise ValueError(f"site {name!r} must not be scaled: a record is one record.")
+        if isinstance(site["fn"], dist.Unit):
+            raise ValueError(f"site {name!r} is a factor: write prior and record as distributions.")
         if site["is_observed"]:
             raise ValueError(f"site {name!r} must not be observed: its value comes from the fit.")
         is_record = name in model.record_sites
         if not is_record and site["fn"].support.is_discrete:
-            raise ValueError(f"prior site {name!r} must be continuous, got {site['fn']}.")
+            kind = type(site["fn"]).__name__
+            raise ValueError(f"prior site {name!r} must be continuous, got {kind}.")
         if not _equal(site["fn"].support, second[name]["fn"].support):
             what = "record" if is_record else "prior"
             raise ValueError(
@@ -249,13 +262,16 @@ def _check(model: NumpyroModel) -> None:
             what = expected.description if expected else "no record site"
             raise ValueError(f"levels of {name!r} must fit its site, {what}, got {levels}.")
     params = {name: site["value"] for name, site in model._prior_sites(jr.key(1)).items()}
-    other = {name: site["value"] for name, site in model._record_sites(jr.key(2)).items()}
-    for what, values in {"record": other, "known columns": _ones(model)}.items():
+    record = {name: first[name]["value"] for name in model.record_sites}
+    draws = [model._record_sites(jr.key(seed)) for seed in range(2, 10)]
+    others = [{name: site["value"] for name, site in sites.items()} for sites in draws]
+    for what, values in [
+        ("the known columns", record | _ones(model)),
+        *[("the record: name it in records too", other) for other in others],
+    ]:
         for name, site in model._prior_sites(values=params | values).items():
             if not _equal(site["fn"], first[name]["fn"]):
-                raise ValueError(
-                    f"prior site {name!r} must not depend on the {what}: name it in records too."
-                )
+                raise ValueError(f"prior site {name!r} must not depend on {what}.")
 
 
 def _ones(model: NumpyroModel) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 
 class Support(eqx.Module):
@@ -24,6 +24,10 @@ class Support(eqx.Module):
 
     @abc.abstractmethod
     def log_jacobian(self, free: Array) -> Float[Array, ""]: ...
+
+    def is_inside(self, value: Array) -> Bool[Array, ""]:
+        """Whether the value, as rounded, has an unconstrained point."""
+        return jnp.all(jnp.isfinite(self.unconstrain(value)))
 
 
 class RealLine(Support):
@@ -95,6 +99,10 @@ class Covariance(Support):
         powers = self.size + 1 - np.arange(self.size)
         return self.size * jnp.log(2.0) + jnp.sum(powers * free[: self.size])
 
+    def is_inside(self, value):
+        # By the diagonal alone: a factor would be taken at every point tried.
+        return jnp.all(jnp.isfinite(value)) & jnp.all(jnp.diagonal(value) > 0)
+
 
 def _with_zero(free: Array) -> Array:
     return jnp.concatenate([free, jnp.zeros((*free.shape[:-1], 1))], axis=-1)
@@ -103,6 +111,10 @@ def _with_zero(free: Array) -> Array:
 def unconstrain(supports: dict[str, Support], params: dict[str, Array]):
     """Params as one unconstrained vector, and the function that takes such a vector back
     to ``(params, log |d params / d vector|)``.
+
+    Far out, params round to the edge of their support, from which no vector leads back and where a
+    prior's density may be infinite. The logarithm there is minus infinity: no move ends at a point
+    that it could not leave.
     """
     free = {name: supports[name].unconstrain(value) for name, value in params.items()}
     vector, unravel = ravel_pytree(free)
@@ -110,6 +122,8 @@ def unconstrain(supports: dict[str, Support], params: dict[str, Array]):
     def constrain(vector):
         free = unravel(vector)
         params = {name: supports[name].constrain(value) for name, value in free.items()}
-        return params, sum(supports[name].log_jacobian(value) for name, value in free.items())
+        log_jacobian = sum(supports[name].log_jacobian(value) for name, value in free.items())
+        is_inside = [supports[name].is_inside(value) for name, value in params.items()]
+        return params, jnp.where(jnp.all(jnp.stack(is_inside)), log_jacobian, -jnp.inf)
 
     return vector, constrain

@@ -9,6 +9,7 @@ import numpy as np
 
 from noiseaware import validate
 from noiseaware.statistics.statistic import Statistic, coordinatewise_sensitivity
+from noiseaware.tracing import Fresh
 
 
 class FunctionStatistic(Statistic):
@@ -35,7 +36,7 @@ class FunctionStatistic(Statistic):
         upper: Any = None,
         reads_release: bool = False,
     ):
-        self.function = function
+        self.function = Fresh(function)
         self.names = validate.distinct("labels", labels)
         self.has_two_arguments = bool(reads_release)
         if (lower is None) != (upper is None):

@@ -72,6 +72,17 @@ DISCRETE = {
     "gamma-poisson": dist.GammaPoisson(50.0, 0.5),
 }
 EACH = CONTINUOUS | DISCRETE
+FIRST = ("normal", "weibull", "affine", "gamma", "bernoulli", "categorical", "binomial")
+
+
+def each_of(names):
+    """The others are slow only by their number."""
+    marked = [
+        name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in names
+    ]
+    return pytest.mark.parametrize("name", marked)
+
+
 POSITIVE_NOISE = (
     *("half-normal", "half-cauchy", "exponential", "weibull", "affine", "uniform", "log-uniform"),
     *("pareto", "power-law", "levy", "gompertz", "dagum", "kumaraswamy"),
@@ -119,7 +130,7 @@ def drawn(distribution, key):
     return found, noise, jax.vmap(lambda e: found.value(distribution, e))(noise)
 
 
-@pytest.mark.parametrize("name", EACH)
+@each_of(EACH)
 def test_values_have_the_law_of_the_distribution(name):
     distribution = double(EACH[name])
     _, _, values = drawn(distribution, jr.key(0))
@@ -140,7 +151,7 @@ def columns(values):
     return np.asarray(values, float).reshape(len(values), -1).T
 
 
-@pytest.mark.parametrize("name", EACH)
+@each_of(EACH)
 def test_noise_given_the_value_inverts_and_is_fresh_again(name):
     distribution = double(EACH[name])
     found, noise, values = drawn(distribution, jr.key(0))
@@ -155,7 +166,7 @@ def test_noise_given_the_value_inverts_and_is_fresh_again(name):
         assert stats.ks_2samp(one, other).pvalue > MIN_P
 
 
-@pytest.mark.parametrize("name", [name for name in CONTINUOUS if name not in ("multivariate",)])
+@each_of([name for name in CONTINUOUS if name != "multivariate"])
 def test_it_inverts_far_in_the_tails(name):
     """Noise at its quantiles 1e-12 and 1 - 1e-12, of the law whose tails are the widest."""
     distribution = double(CONTINUOUS[name])
@@ -176,7 +187,7 @@ def test_it_inverts_far_in_the_tails(name):
         assert np.all(np.abs(back - value) <= 1e-9 * (1 + np.abs(value)))
 
 
-@pytest.mark.parametrize("name", SEARCHED)
+@each_of(SEARCHED)
 def test_a_search_inverts_between_the_1e_12_tails(name):
     distribution, reference = SEARCHED[name]
     distribution = double(distribution)

@@ -299,7 +299,7 @@ BAD = {
     ),
     "n disagrees": (
         lambda: na.fit(count_release(), MODEL, num_records=11, **QUIET),
-        "must be the release's 10, got 11",
+        "num_records must be the release's 10, got 11",
     ),
     "n zero": (
         lambda: na.fit(count_release(), MODEL, num_records=0, **QUIET),

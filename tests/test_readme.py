@@ -8,6 +8,7 @@ import pytest
 README = Path(__file__).parents[1] / "README.md"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

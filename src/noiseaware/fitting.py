@@ -430,8 +430,7 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
         check_possible(release.values, release.statistic, release.mechanism, num_records)
     if release.num_records not in (None, num_records):
         raise ValueError(
-            f"num_records, or the rows of known, must be the release's {release.num_records}, got "
-            f"{num_records}."
+            f"num_records must be the release's {release.num_records}, got {num_records}."
         )
     return num_records
 

@@ -60,6 +60,7 @@ def test_control_a_wrong_kernel_leaves_the_joint_law(kernel, wrong):
     assert joint_law(kernel, "normal-mean", **wrong)[0] > MAX_Z
 
 
+@pytest.mark.slow
 @each_kernel
 def test_reaches_the_enumerated_bernoulli_posterior(kernel):
     mechanism = mechanism_for(CASES["beta-bernoulli"][1])
@@ -69,7 +70,9 @@ def test_reaches_the_enumerated_bernoulli_posterior(kernel):
     assert abs(z_score(bernoulli_draws(kernel, mechanism, 8, fault=2), expected)) > MAX_Z
 
 
-@pytest.mark.parametrize("method", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize(
+    "method", ["record_augmentation", pytest.param("interweaving", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "params_step",
     [na.Slice(), *[pytest.param(KERNELS[name], marks=pytest.mark.slow) for name in KERNELS]],
@@ -141,7 +144,9 @@ def own_kernel(key, params, records):
     ],
     ids=["function", "metropolis", "nuts", "hmc"],
 )
-@pytest.mark.parametrize("method", ["record_augmentation", "interweaving"])
+@pytest.mark.parametrize(
+    "method", ["record_augmentation", pytest.param("interweaving", marks=pytest.mark.slow)]
+)
 def test_a_fit_takes_any_of_them(params_step, exactness, method):
     model = na.BetaBernoulli("x", 2, 3)
     options = {"seed": 5, "progress": False, "method": method}

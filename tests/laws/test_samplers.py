@@ -26,9 +26,9 @@ from tests.statistical import MAX_Z, z_score
 # So much budget that records feel the release: with less, a noise scale 10 % off changes nothing.
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
-# Up to half a minute each.
-LONG = ("regression", "logistic", "logistic-table", "normal-redacted", "poisson", "naive-bayes")
-LATE = ("laid_out", "crank_nicolson")  # slow but for one controlled case
+# In the fast tests; the others are slow, by their number.
+FIRST_CASES = ("beta-bernoulli", "normal-mean", "dirichlet-categorical", "hierarchical")
+FIRST_SAMPLERS = ("record_augmentation", "interweaving")
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
 CONTROLLED = ("normal-mean", "dirichlet-categorical")
 # Stand-ins anchored at the current params, a slip of second order, show with so many (z > 8).
@@ -36,7 +36,7 @@ NUM_CHAINS = dict.fromkeys(CONTROLLED, 40_000) | {"normal": 160_000}
 
 
 def is_slow(sampler, case):
-    return case in LONG or (sampler in LATE and case != "normal-mean")
+    return case != "normal-mean" and (case not in FIRST_CASES or sampler not in FIRST_SAMPLERS)
 
 
 # One worker runs all tests of a pair, so that it compiles once.
@@ -61,7 +61,10 @@ def each_of(*samplers):
         [
             pytest.param(
                 sampler,
-                marks=[pytest.mark.xdist_group(sampler), *[pytest.mark.slow] * (sampler in LATE)],
+                marks=[
+                    pytest.mark.xdist_group(sampler),
+                    *[pytest.mark.slow] * (sampler not in FIRST_SAMPLERS),
+                ],
             )
             for sampler in samplers
         ],
@@ -133,6 +136,7 @@ def test_keeps_the_joint_law_and_the_privacy_floor(sampler, case):
     assert min_log_ratio < 0.2 * floor, "no swap came near the floor: nothing was tested"
 
 
+@pytest.mark.slow
 @each_sampler
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_keeps_the_joint_law_under_every_mechanism(sampler, kind):
@@ -216,7 +220,7 @@ def normal_posterior(released):
 
 
 @each_sampler
-@pytest.mark.parametrize("released", [-20.0, 9.0])
+@pytest.mark.parametrize("released", [9.0, pytest.param(-20.0, marks=pytest.mark.slow)])
 def test_reaches_the_closed_form_of_a_normal_mean(sampler, released):
     draws = normal_draws(sampler, released)
     mean, stddev = normal_posterior(released)

@@ -31,7 +31,7 @@ ALLOWED = {
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
     "journeys": {"elliptical_slice", "chains", "warming", "pilot", "models", "samplers", "running"},
-    "checking": {"chains", "models", "samplers", "schema", "statistics", "tracing"},
+    "checking": {"chains", "mechanisms", "models", "samplers", "schema", "statistics", "tracing"},
     "draws": set(),
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",

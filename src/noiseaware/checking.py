@@ -15,6 +15,7 @@ import jax.random as jr
 import numpy as np
 
 from noiseaware.chains import Problem
+from noiseaware.mechanisms import FunctionMechanism
 from noiseaware.models import FunctionModel, Model
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import ParamsKernel
@@ -79,20 +80,25 @@ def _inside(prior: str, model: Model, params):
 
 
 def is_built_in(part: Any) -> bool:
-    """Whether the library's own laws test it."""
+    """Whether the library's own laws test it; None, for what was not asked for, is."""
     if part is None:
         return True
+    if isinstance(part, (FunctionModel, FunctionStatistic, FunctionMechanism)):
+        return False
     home = getattr(part, "__module__", None) or type(part).__module__
-    is_of_functions = isinstance(part, FunctionModel) or "Function" in type(part).__name__
-    is_of_numpyro = type(part).__name__ == "NumpyroModel"
-    return home.startswith("noiseaware.") and not is_of_functions and not is_of_numpyro
+    return home.startswith("noiseaware.") and not is_of_numpyro(part)
+
+
+def is_of_numpyro(part: Any) -> bool:
+    """Without importing NumPyro, which most fits do not need."""
+    return type(part).__name__ == "NumpyroModel"
 
 
 def _names(model: Model) -> tuple[str, str]:
     if isinstance(model, FunctionModel):
         return name_of(model.prior_function), name_of(model.record_function)
-    if hasattr(model, "function"):  # NumPyro's
-        return (name_of(model.function),) * 2
+    if is_of_numpyro(model):
+        return (name_of(model.function),) * 2  # type: ignore[attr-defined]
     return f"{type(model).__name__}.sample_prior", f"{type(model).__name__}.sample_records"
 
 

@@ -18,7 +18,7 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.chains import Problem
-from noiseaware.checking import check, is_built_in
+from noiseaware.checking import check, is_built_in, is_of_numpyro
 from noiseaware.convergence import bulk_ess, finite, r_hat
 from noiseaware.journeys import Run, Settings, run_many, run_one
 from noiseaware.models import FunctionModel, Model
@@ -393,7 +393,7 @@ def _exactness(release: Release, problem: Problem) -> str:
         conditions.append("the number of records is the one given")
     if not is_built_in(problem.statistic) or not is_built_in(problem.mechanism):
         conditions.append("statistic and mechanism are those of the release")
-    if not is_built_in(problem.model) and not hasattr(problem.model, "unmapped"):
+    if not is_built_in(problem.model) and not is_of_numpyro(problem.model):
         conditions.append("the model's functions belong together")
     if not is_built_in(problem.proposal):
         conditions.append("the proposal returns the right correction")

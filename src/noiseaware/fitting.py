@@ -225,7 +225,7 @@ def _asked(
         raise ValueError(f"release must be a Release, got {release!r}.")
     statistic, mechanism = release.statistic, release.mechanism
     _check_match(statistic, model)
-    columns = known_columns(model, known)
+    columns = _known_columns(model, known)
     if columns:
         num_records = _agreed_length(columns, num_records)
     num_records = _agreed_count(release, num_records)
@@ -435,7 +435,7 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
     return num_records
 
 
-def known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def _known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     if known is None:
         if model.known:
             raise ValueError(

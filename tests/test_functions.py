@@ -170,6 +170,15 @@ def test_curators_cannot_publish_by_functions():
         na.publish(data, na.Count("x"), na.FunctionMechanism(log_density), neighbours="replace")
 
 
+def test_a_study_may_simulate_by_functions():
+    """Not private, so it needs no cost; the noise is that of the function."""
+    shifted = na.FunctionMechanism(log_density, simulate=lambda key, total: total + 5.0)
+    data = {"x": [0.0, 1.0, 1.0]}
+    release = na.simulate_release(0, data, na.Count("x"), shifted, neighbours="replace")
+    assert release.values.tolist() == [7.0]
+    assert release.cost is None
+
+
 def test_bounds_of_a_function_give_its_cost():
     statistic = na.FunctionStatistic(lambda record: record["x"], ["x"], lower=-1.0, upper=2.0)
     options = {"neighbours": "replace", "num_records": 10}

@@ -22,6 +22,7 @@ from noiseaware.release import (
     Release,
     check_publishable,
     check_statistic,
+    check_summable,
     cost_of,
     fixed_point_grid,
     published_sensitivity,
@@ -127,7 +128,7 @@ def simulate_release(
     seed or a JAX key.
     """
     neighbours = as_neighbours(neighbours)
-    check_publishable(statistic, mechanism)
+    check_summable(statistic, mechanism)
     records = as_records(records, statistic.columns)
     with jax.enable_x64(True):
         key = jax.random.key(key) if isinstance(key, int) else key

@@ -147,11 +147,18 @@ def check_statistic(statistic: Statistic) -> None:
         raise ValueError(f"bounds of {type(statistic).__name__} are too narrow for float64.")
 
 
-def check_publishable(statistic: Statistic, mechanism: Mechanism) -> None:
-    """What a curator can answer for."""
+def check_summable(statistic: Statistic, mechanism: Mechanism) -> None:
+    """That sums of records can be taken in fixed point, and get this noise."""
     check_pair(statistic, mechanism)
     if not statistic.columns:
         raise ValueError(f"{type(statistic).__name__} cannot be published: it names no columns.")
+    if not _is_bounded(statistic):
+        raise ValueError(f"contributions to {type(statistic).__name__} must be finite.")
+
+
+def check_publishable(statistic: Statistic, mechanism: Mechanism) -> None:
+    """What a curator can answer for."""
+    check_summable(statistic, mechanism)
     if cost_of(statistic, mechanism, Neighbours.REPLACE) is None:
         raise ValueError(
             f"{type(statistic).__name__} by {type(mechanism).__name__} cannot be published: its "

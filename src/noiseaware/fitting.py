@@ -1,5 +1,6 @@
 """The analyst's front doors: a release and a model in, draws of the posterior out."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -16,26 +17,33 @@ import numpy as np
 
 import noiseaware
 from noiseaware import draws as draws_
-from noiseaware import validate
+from noiseaware import pilot, validate
 from noiseaware.chains import Problem
 from noiseaware.checking import check, is_built_in, is_of_numpyro
 from noiseaware.convergence import bulk_ess, finite, r_hat
 from noiseaware.journeys import Run, Settings, run_many, run_one
-from noiseaware.models import FunctionModel, Model
+from noiseaware.models import ExponentialFamily, FunctionModel, Model
+from noiseaware.models.domain import Levels
 from noiseaware.release import Release, check_possible
-from noiseaware.running import CONTENT, Checkpoint, progress_bar
+from noiseaware.running import CONTENT, Checkpoint, Deadline, DeadlineError, progress_bar
 from noiseaware.samplers.params_given_records import ParamsKernel, UserStep
 from noiseaware.samplers.proposals import Proposal, from_model
 from noiseaware.schema import accepts, as_records
 from noiseaware.statistics import Statistic
+from noiseaware.warming import MIN_WINDOWS, WINDOW_DRAWS
 
 
 class IncompleteWarning(UserWarning):
     """The fit was interrupted: there are fewer draws than asked for."""
 
 
-METHODS = ("auto", "interweaving", "record_augmentation")
-OF_MANY = 2**32 - 1  # folded into the seed: far from the numbers that one fit folds in
+METHODS = ("auto", "interweaving", "record_augmentation", "statistic_gibbs")
+EXACT = ("auto", "interweaving", "record_augmentation")  # auto, where nothing speaks against it
+APPROXIMATE = "approximate: CLT on the statistic"
+OF_MANY, OF_TRIAL = 2**32 - 1, 2**32 - 3  # folded into the seed: far from a fit's own numbers
+MAX_SECONDS = 600.0  # of an exact run, where there is an approximate one
+LONG, SURELY_LONG = 1e8, 2e12  # records x chains x draws: shorter below, longer above
+TRIAL_RECORDS, TRIAL_DRAWS, MIN_TRIAL_SECONDS = 10_000, 50, 3.0
 SAMPLE_STATS = ("acceptance_rate", "min_log_ratio", "log_density")
 
 
@@ -56,7 +64,8 @@ def fit(
     checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
 ):
-    """Draw from ``p(params | release)``, exactly accounting for the noise.
+    """Draw from ``p(params | release)``, exactly accounting for the noise unless ``method`` says
+    otherwise.
 
     Args:
         release: what was published; see ``publish``, ``read`` and ``Release``.
@@ -65,7 +74,10 @@ def fit(
         num_records: n, where the release does not make it public.
         known: the columns that the model calls known, such as groups or covariates that are public:
             a dict or a DataFrame with a row for every record.
-        method: ``"interweaving"``, ``"record_augmentation"`` (the plain sweep) or ``"auto"``.
+        method: ``"interweaving"`` or ``"record_augmentation"`` (the plain sweep), exact, at a cost
+            that grows with n; ``"statistic_gibbs"``, for an ``ExponentialFamily``, approximate, at
+            one that does not; or ``"auto"``: exact, unless a trial says that it would take more
+            than ten minutes, the approximation is there, and no checkpoint is asked for.
         chains: number of chains, each started from its own draw of the prior or, from 100,000
             records on, of a pilot's wider posterior.
         draws: kept draws a chain.
@@ -100,6 +112,8 @@ def fit(
         raise ValueError(
             f"keep_records must be an integer from 0 to draws = {draws}, got {keep_records!r}."
         )
+    if keep_records and not settings.has_records:
+        raise ValueError("keep_records must be 0: 'statistic_gibbs' has no records to keep.")
     for name, value in {"proposal": proposal, "params_step": params_step}.items():
         if checkpoint is not None and value is not None and not isinstance(value, eqx.Module):
             raise ValueError(
@@ -112,7 +126,13 @@ def fit(
                 "checkpoint needs parts of numbers: whether a function is the same after a kill "
                 f"cannot be seen, got {type(part).__name__}."
             )
-    settings = settings._replace(keep_records=keep_records)
+    settings, reason = settings._replace(keep_records=keep_records), _reason(method, model)
+    if method == "auto" and checkpoint is None and _why_not_sums(release, model) is None:
+        seconds = _seconds_if_long(problem, settings, seed)
+        if seconds > MAX_SECONDS and not (keep_records or proposal or params_step):
+            settings = settings._replace(kernel="statistic_gibbs")
+            problem = _of_sums(problem, settings.num_records)
+            reason = f"the exact run would take about {seconds / 60:.0f} minutes"
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
     _say_if_plain(method, model)
@@ -125,7 +145,7 @@ def fit(
             f"interrupted after {made} of {draws} draws a chain", IncompleteWarning, stacklevel=2
         )
     run = jax.tree.map(lambda x: x[0] if np.ndim(x) else x, run)  # the only data set
-    attrs = _attrs(release, problem, settings, method, seed) | {
+    attrs = _attrs(release, problem, settings, reason, seed) | {
         "warm_up_sweeps": run.warm_up_sweeps,
         "sweeps_per_draw": run.tuning.sweeps_per_draw,
         "block_size": run.layout.block_size,
@@ -160,10 +180,10 @@ def fit_many(
     """Fit each of many releases on its own: the same model, statistic and number of records, other
     sums and noise scales. For calibration and coverage studies.
 
-    Arguments are those of ``fit``, without checkpoints and kept records; Ctrl-C returns nothing.
-    Release i draws from the seed and i. All releases share the size of blocks, and some of them
-    what warm-up chooses beside the shape of the params' move: sweeps, unless given, and how many
-    records stand for all.
+    Arguments are those of ``fit``, without checkpoints and kept records; ``"auto"`` is always
+    exact; Ctrl-C returns nothing. Release i draws from the seed and i. All releases share the size
+    of blocks, and some of them what warm-up chooses beside the shape of the params' move: sweeps,
+    unless given, and how many records stand for all.
 
     Returns:
         ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions
@@ -191,8 +211,9 @@ def fit_many(
         root = jr.fold_in(jr.key(seed), OF_MANY)
         keys = jax.vmap(lambda i: jr.fold_in(root, i))(np.arange(len(releases)))
         runs = run_many(keys, problems, settings, bar)
-    attrs = _attrs(releases[0], problems[0], settings, method, seed)
-    every = [_attrs(release, problems[0], settings, method, seed) for release in releases]
+    reason = _reason(method, model)
+    attrs = _attrs(releases[0], problems[0], settings, reason, seed)
+    every = [_attrs(release, problems[0], settings, reason, seed) for release in releases]
     # Where they differ, a list, one a fit.
     for name in ("neighbours", "noise", "noise_scale", "cost"):
         if len({each[name] for each in every}) > 1:
@@ -225,10 +246,10 @@ def _asked(
         raise ValueError(f"release must be a Release, got {release!r}.")
     statistic, mechanism = release.statistic, release.mechanism
     _check_match(statistic, model)
-    columns = _known_columns(model, known)
+    columns = known_columns(model, known)
     if columns:
         num_records = _agreed_length(columns, num_records)
-    num_records = _agreed_count(release, num_records)
+    num_records = agreed_count(release, num_records)
     _check_names(model)
     validate.one_of("method", method, METHODS)
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
@@ -259,7 +280,75 @@ def _asked(
     )
     proposal = from_model if proposal is None else proposal
     problem = Problem(model, statistic, mechanism, release.values, proposal, columns, params_step)
+    if not settings.has_records:
+        if reason := _why_not_sums(release, model):
+            raise ValueError(f"method 'statistic_gibbs' needs {reason}.")
+        if proposal is not from_model or params_step is not None:
+            raise ValueError("method 'statistic_gibbs' takes no proposal and no params_step.")
+        problem = _of_sums(problem, num_records)
+    elif not model.has_records:
+        raise ValueError(
+            f"method {settings.kernel!r} needs {type(model).__name__} to have sample_noise and "
+            "record, or sample_records."
+        )
     return problem, settings
+
+
+def _why_not_sums(release: Release, model: Model) -> str | None:
+    """What keeps a fit from running on sums in place of records."""
+    if not isinstance(model, ExponentialFamily):
+        return f"an ExponentialFamily, got {type(model).__name__}"
+    statistic, name = release.statistic, type(release.statistic).__name__
+    if tuple(statistic.columns) != (model.column,) or statistic.reads_release:
+        return f"a statistic of the column {model.column!r} alone, got {name}"
+    if statistic.bounds is None and not isinstance(model.domain, Levels):
+        return f"a statistic with bounds, such as Clamped or Redacted, got {name}"
+    if not release.mechanism.is_normal_mixture:
+        return f"Laplace or Gaussian noise, got {type(release.mechanism).__name__}"
+    return None
+
+
+def _of_sums(problem: Problem, num_records: int) -> Problem:
+    low, high = problem.statistic.contribution_bounds()
+    return dataclasses.replace(
+        problem,
+        num_records=np.asarray(float(num_records)),
+        possible=(num_records * low, num_records * high),
+    )
+
+
+def exact_run_is_long(
+    release: Release, model: Model, *, seed: int, num_records: int | None, chains: int, draws: int
+) -> bool:  # fmt: skip
+    """Whether an exact fit would take more than ten minutes, by a trial."""
+    problem, settings = _asked(
+        release, model, seed=seed, num_records=num_records, known=None, method="auto",
+        chains=chains, draws=draws, sweeps_per_draw=None, proposal=None, params_step=None,
+    )  # fmt: skip
+    return settings.has_records and _seconds_if_long(problem, settings, seed) > MAX_SECONDS
+
+
+def _seconds_if_long(problem: Problem, settings: Settings, seed: int) -> float:
+    """What the exact run would take, from a trial with fewer records on a release scaled to so
+    many; 0 where the run is surely short.
+    """
+    visits = settings.num_records * settings.num_chains * settings.num_draws
+    if visits < LONG:
+        return 0.0
+    if visits > SURELY_LONG:
+        return visits / SURELY_LONG * MAX_SECONDS
+    trial = settings._replace(num_records=TRIAL_RECORDS, num_draws=TRIAL_DRAWS, keep_records=0)
+    ratio = TRIAL_RECORDS / settings.num_records
+    # The trial is shorter than a whole run with its records: if it lasts, the run does.
+    bar = Deadline(max(MAX_SECONDS * ratio, MIN_TRIAL_SECONDS))
+    with jax.enable_x64(True):
+        key = jr.fold_in(jr.key(seed), OF_TRIAL)
+        try:
+            run = run_one(key, pilot.scaled(problem, ratio), trial, bar, Checkpoint(None))
+        except DeadlineError:
+            return bar.seconds / ratio
+    draws = settings.num_draws + MIN_WINDOWS * WINDOW_DRAWS
+    return run.sampling_seconds / TRIAL_DRAWS * draws / ratio
 
 
 def _is_function(value: Any) -> bool:
@@ -346,7 +435,7 @@ def _container_of_many(
 
 
 def _attrs(
-    release: Release, problem: Problem, settings: Settings, method: str, seed: int
+    release: Release, problem: Problem, settings: Settings, reason: str, seed: int
 ) -> dict[str, Any]:
     """Where draws come from, as far as it is known beforehand."""
     cost = release.cost
@@ -361,10 +450,10 @@ def _attrs(
         "noise": str(release.noise),
         "cost": json.dumps({"name": type(cost).__name__} | cost.__dict__ if cost else None),
         "method": settings.kernel,
-        "method_reason": _reason(method, problem.model),
-        "proposal": _name(problem.proposal),
+        "method_reason": reason,
+        "proposal": _name(problem.proposal) if settings.has_records else "none",
         "params_step": _params_step(problem),
-        "exactness": _exactness(release, problem),
+        "exactness": _exactness(release, problem) if settings.has_records else APPROXIMATE,
         "seed": seed,
     }
 
@@ -372,9 +461,11 @@ def _attrs(
 def _kernel(method: str, model: Model) -> str:
     if method == "interweaving" and not model.has_noise_map:
         raise ValueError("method 'interweaving' needs a model with a noise map, got one without.")
-    if method == "auto":
-        return "interweaving" if model.has_noise_map else "record_augmentation"
-    return method
+    if method != "auto":
+        return method
+    if not model.has_records:
+        return "statistic_gibbs"
+    return "interweaving" if model.has_noise_map else "record_augmentation"
 
 
 def _name(function: Any) -> str:
@@ -382,6 +473,8 @@ def _name(function: Any) -> str:
 
 
 def _params_step(problem: Problem) -> str:
+    if problem.num_records is not None:
+        return "conjugate"
     if problem.params_step is not None:
         return _name(problem.params_step)
     return "the model's own" if problem.model.has_posterior_step else "Slice"
@@ -405,6 +498,8 @@ def _exactness(release: Release, problem: Problem) -> str:
 def _reason(method: str, model: Model) -> str:
     if method != "auto":
         return "asked for"
+    if not model.has_records:
+        return "the model cannot draw records"
     if not model.has_noise_map:
         sites = ", ".join(getattr(model, "unmapped", ()))
         what = f"record site {sites} has" if sites else "the model has"
@@ -414,11 +509,12 @@ def _reason(method: str, model: Model) -> str:
 
 def _say_if_plain(method: str, model: Model) -> None:
     """Aloud, where more could be hoped for: a model of functions never promised a noise map."""
-    if method == "auto" and not model.has_noise_map and not isinstance(model, FunctionModel):
+    is_silent = isinstance(model, FunctionModel) or not model.has_records
+    if method == "auto" and not model.has_noise_map and not is_silent:
         warnings.warn(f"plain sweeps: {_reason(method, model)}", stacklevel=3)
 
 
-def _agreed_count(release: Release, num_records: int | None) -> int:
+def agreed_count(release: Release, num_records: int | None) -> int:
     if num_records is None:
         if release.num_records is None:
             raise ValueError(
@@ -435,7 +531,7 @@ def _agreed_count(release: Release, num_records: int | None) -> int:
     return num_records
 
 
-def _known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+def known_columns(model: Model, known: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
     if known is None:
         if model.known:
             raise ValueError(

@@ -36,7 +36,8 @@ those of the delta method, ``G J^-1 G^T`` with ``G = d params / d z``.
 import dataclasses
 import functools
 import warnings
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -49,7 +50,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from noiseaware import validate
 from noiseaware.chains import Problem
 from noiseaware.draws import ConvergenceWarning, scalars
-from noiseaware.fitting import fit
+from noiseaware.fitting import fit, known_columns
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
@@ -126,6 +127,7 @@ def maximize(
     seed: int,
     target: str = "likelihood",
     num_records: int | None = None,
+    known: Mapping[str, Any] | None = None,
     chains: int = 64,
     precision: float = 0.02,
     progress: bool = True,
@@ -142,6 +144,7 @@ def maximize(
         seed: of all random numbers; the same seed gives the same maximum.
         target: ``"likelihood"`` or, for the mode of the posterior density, ``"posterior"``.
         num_records: n, where the release does not make it public.
+        known: the columns that the model calls known, as for ``fit``.
         chains: of records, at each point; Monte Carlo errors are taken from their spread.
         precision: the Monte Carlo error to reach, as a part of the standard error.
         progress: show a bar, where there is a terminal.
@@ -149,15 +152,13 @@ def maximize(
     validate.one_of("target", target, TARGETS)
     if isinstance(model, Model) and not model.has_noise_map:
         raise ValueError("model must have a noise map for maximize: use fit.")
-    if isinstance(model, Model) and model.known:
-        raise ValueError(f"model must have no known columns for maximize, got {model.known}.")
     precision = validate.probability("precision", precision)
     if validate.positive_integer("chains", chains) < MIN_CHAINS:
         raise ValueError(f"chains must be at least {MIN_CHAINS}, got {chains}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is only a start
         draws = fit(
-            release, model, seed=seed, num_records=num_records, draws=WARM_UP_DRAWS,
+            release, model, seed=seed, num_records=num_records, known=known, draws=WARM_UP_DRAWS,
             progress=progress,
         )  # fmt: skip
     if not draws.attrs["is_complete"]:
@@ -167,7 +168,14 @@ def maximize(
     layout = choose_layout(jax.default_backend() != "cpu", num_records, chains, np.nan)
     with jax.enable_x64(True), progress_bar(progress) as bar:
         goal = _Goal(
-            Problem(model, release.statistic, release.mechanism, release.values, from_model),
+            Problem(
+                model,
+                release.statistic,
+                release.mechanism,
+                release.values,
+                from_model,
+                known_columns(model, known),
+            ),
             jax.tree.map(lambda values: values[0, 0], posterior),
             np.asarray(float(target == "posterior")),
             layout._replace(block_size=draws.attrs["block_size"]),
@@ -336,7 +344,7 @@ def _start(key, goal: _Goal, points, num_records: int, num_chains: int) -> Recor
 
     def chain(key, point):
         params = goal.params(point)
-        return goal.problem.model.sample_records(key, params, num_records)
+        return goal.problem.model.sample_records(key, params, num_records, goal.problem.known)
 
     keys = jr.split(key, num_chains)
     return jax.vmap(jax.vmap(chain, in_axes=(0, None)), in_axes=(None, 0))(keys, points)

@@ -27,6 +27,7 @@ ALLOWED = {
     "running": set(),
     "samplers": {"elliptical_slice", "validate", "schema", "randomness", "models", "running"},
     "convergence": set(),
+    "diagnostics": set(),
     "chains": {"elliptical_slice", "schema", "statistics", "mechanisms", "models", "samplers"},
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
@@ -35,7 +36,11 @@ ALLOWED = {
     "draws": set(),
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
-        "convergence", "chains", "checking", "journeys",
+        "convergence", "chains", "checking", "journeys", "pilot", "warming",
+    },
+    "baselines": {"validate", "schema", "release", "models", "draws"},
+    "comparing": {
+        "validate", "schema", "release", "models", "statistics", "mechanisms", "draws", "fitting",
     },
     "maximizing": {
         "validate", "schema", "release", "models", "samplers", "running", "draws", "chains",

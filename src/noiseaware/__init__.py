@@ -9,15 +9,18 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "accounting": ("ApproxDP", "GDP", "PureDP", "ZCDP", "compose", "to_approx_dp", "to_zcdp"),
+    "baselines": ("fit_naive", "fit_one_posterior_samples", "fit_records"),
+    "comparing": ("Comparison", "compare"),
     "draws": ("ConvergenceWarning", "summarize"),
     "fitting": ("IncompleteWarning", "fit", "fit_many"),
     "maximizing": ("Maximum", "maximize"),
     "mechanisms": ("DiscreteLaplace", "FunctionMechanism", "Gaussian", "Laplace", "Mechanism"),
     "models": (
-        "BetaBernoulli", "CategoricalLogisticRegression", "CovariancePrior",
-        "DirichletCategorical", "Exponential", "FunctionModel", "GammaPrior",
-        "HierarchicalBernoulli", "LinearRegression", "LogisticRegression", "Model",
-        "NaiveBayes", "Normal", "NormalPrior", "Poisson", "StddevPrior",
+        "BetaBernoulli", "Binomial", "CategoricalLogisticRegression", "CovariancePrior",
+        "DirichletCategorical", "Exponential", "ExponentialFamily", "FunctionModel", "Gamma",
+        "GammaPrior", "Geometric", "HierarchicalBernoulli", "LinearRegression",
+        "LogisticRegression", "Model", "NaiveBayes", "Normal", "NormalPrior", "Pareto", "Poisson",
+        "StddevPrior",
     ),
     "models.numpyro_model": ("NumpyroModel",),
     "models.support": ("Positive", "RealLine", "Simplex", "UnitInterval"),

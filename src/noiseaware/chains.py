@@ -7,7 +7,7 @@ the chain's key and i alone, so it does not matter how a run is cut into calls.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -18,10 +18,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from noiseaware.elliptical_slice import Shape
 from noiseaware.mechanisms import Mechanism
-from noiseaware.models import Model
+from noiseaware.models import ExponentialFamily, Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
-from noiseaware.samplers import interweaving, record_augmentation
+from noiseaware.samplers import interweaving, record_augmentation, statistic_gibbs
 from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split, take
 from noiseaware.samplers.params_given_records import (
     ParamsKernel,
@@ -35,13 +35,16 @@ from noiseaware.schema import Record
 from noiseaware.statistics import Statistic
 
 CHUNK_DRAWS = 500  # room for so many draws a call
-NUM_PRIOR_DRAWS = 4000
+NUM_PRIOR_DRAWS, MIN_PRIOR_DRAWS = 4000, 100
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
+
+State = Any  # RecordAugmentationState, or StatisticGibbsState
 
 
 class Problem(eqx.Module):
     """All that the compiled loop reads; its numbers are traced, so they never recompile. ``known``
-    has the columns that are known of every record.
+    has the columns that are known of every record; ``num_records`` and the range of possible sums
+    are there where no array has the length of the records.
     """
 
     model: Model
@@ -51,6 +54,8 @@ class Problem(eqx.Module):
     proposal: Proposal
     known: dict[str, np.ndarray] = eqx.field(default_factory=dict)
     params_step: ParamsKernel | UserStep | None = None
+    num_records: np.ndarray | None = None
+    possible: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def contribution(self) -> Callable[[Record], Float[Array, " m"]]:
@@ -100,7 +105,7 @@ class Start(NamedTuple):
 
     prior: Params
     free: Float[Array, "draws d"]
-    states: RecordAugmentationState
+    states: State
     swap_variance: Float[Array, ""]
 
 
@@ -124,13 +129,17 @@ def start(
     free_params: Float[np.ndarray, "sets chains d"] | None,
     num_records: int,
     num_chains: int,
+    kernel: str,
 ) -> Start:
     """Every chain from its own draw of the prior or, where given, from these params."""
+    num_prior_draws = NUM_PRIOR_DRAWS
+    if kernel == "statistic_gibbs":  # sums are so quick that draws of the prior would be felt
+        num_prior_draws = max(NUM_PRIOR_DRAWS // len(keys), MIN_PRIOR_DRAWS)
 
     def one(key: PRNGKeyArray, problem: Problem, free_params) -> Start:
         model = problem.model
         key_prior, key_states, key_swaps = jr.split(key, 3)
-        num_draws = max(NUM_PRIOR_DRAWS, num_chains)
+        num_draws = max(num_prior_draws, num_chains)
         prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_draws))
         free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
         # Under a vague prior some draws round to the edge of the support: infinite when
@@ -143,16 +152,37 @@ def start(
         else:
             _, constrain = unconstrain(model.supports, jax.tree.map(lambda x: x[0], prior))
             params, _ = jax.vmap(constrain)(free_params)
+        variance = jnp.array(jnp.nan)
+        if kernel == "statistic_gibbs":
+            init = functools.partial(
+                statistic_gibbs.init,
+                num_records=problem.num_records,
+                law=_sum_law(problem),
+                size=len(problem.released),
+            )
+            return Start(prior, free[order], jax.vmap(init)(params), variance)
         init = functools.partial(
             record_augmentation.init, model=model, num_records=num_records, known=problem.known
         )
         states = jax.vmap(init)(jr.split(key_states, num_chains), params)
-        variance = jnp.array(jnp.nan)
         if jax.default_backend() != "cpu" or num_records >= MIN_RECORDS_FOR_BLOCKS:
             variance = swap_variance(key_swaps, problem, prior, num_records)
         return Start(prior, free[order], states, variance)
 
     return _over_data_sets(one, keys, problems, free_params)
+
+
+def _sum_law(problem: Problem) -> Callable[[Params], statistic_gibbs.SumLaw]:
+    return functools.partial(
+        statistic_gibbs.sum_law,
+        model=_family(problem),
+        contribution=problem.contribution,
+        bounds=problem.statistic.bounds,
+    )
+
+
+def _family(problem: Problem) -> ExponentialFamily:
+    return cast(ExponentialFamily, problem.model)
 
 
 def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_records: int):
@@ -182,7 +212,7 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
 @eqx.filter_jit
 def run_chunk(
     keys: PRNGKeyArray,
-    states: RecordAugmentationState,
+    states: State,
     tuning: Tuning,
     first: Int[np.ndarray, ""],
     count: Int[np.ndarray, ""],
@@ -191,12 +221,15 @@ def run_chunk(
     kernel: str,
     layout: Layout = Layout(),
     capacity: int = CHUNK_DRAWS,
-) -> tuple[RecordAugmentationState, Draw]:
+) -> tuple[State, Draw]:
     """Draws ``first`` to ``first + count`` of some chains, in room for ``capacity``."""
 
     def chains(keys, states, shape, cholesky, problem):
         own = tuning._replace(shape=shape, cholesky=cholesky)
-        draw = _draw_of(problem, own, kernel, layout)
+        if kernel == "statistic_gibbs":
+            draw = _draw_of_sums(problem, own)
+        else:
+            draw = _draw_of(problem, own, kernel, layout)
 
         def chain(key, state):
             def fill(index, carry):
@@ -274,6 +307,45 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
         free, _ = unconstrain(problem.model.supports, state.params)
         rate, *moves = sums / tuning.sweeps_per_draw
         return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, *moves)
+
+    return draw
+
+
+def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:
+    """``(key, state) -> (state, Draw)`` by sums in place of records."""
+    model, mechanism = _family(problem), problem.mechanism
+    size, law = len(problem.released), _sum_law(problem)
+    num_records: Any = problem.num_records
+    low, high = cast(tuple, problem.possible)
+    step = functools.partial(
+        statistic_gibbs.step,
+        model=model,
+        num_records=num_records,
+        released=problem.released,
+        law=law,
+        sample_variances=mechanism.sample_variances,
+        log_density=functools.partial(mechanism.log_density, problem.released),
+        is_possible_total=lambda total: jnp.all((low <= total) & (total <= high)),
+    )
+
+    def sweep(index, carry):
+        key, state, rate, _ = carry
+        state, info = step(jr.fold_in(key, index), state)
+        return key, state, rate + info.acceptance_rate, info.log_density
+
+    def draw(key, state):
+        key_sweeps, key_total, key_noise = jr.split(key, 3)
+        zero = jnp.zeros(())
+        _, state, rate, log_density = jax.lax.fori_loop(
+            0, tuning.sweeps_per_draw, sweep, (key_sweeps, state, zero, zero)
+        )
+        fresh = statistic_gibbs.sample_total(key_total, law(state.params), num_records, size)
+        replicated = mechanism.simulate(key_noise, fresh)
+        free, _ = unconstrain(model.supports, state.params)
+        rate = rate / tuning.sweeps_per_draw
+        return state, Draw(
+            state.params, free, replicated, rate, zero, log_density, zero, zero, zero
+        )
 
     return draw
 

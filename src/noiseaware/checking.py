@@ -16,7 +16,7 @@ import numpy as np
 
 from noiseaware.chains import Problem
 from noiseaware.mechanisms import FunctionMechanism
-from noiseaware.models import FunctionModel, Model
+from noiseaware.models import ExponentialFamily, FunctionModel, Model
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import ParamsKernel
 from noiseaware.schema import Binary, Category, Kind, Whole
@@ -24,6 +24,7 @@ from noiseaware.statistics import FunctionStatistic
 from noiseaware.tracing import attempt, name_of
 
 NUM_PARAMS, MAX_RECORDS, MAX_COMBINATIONS = 8, 500, 100
+MAX_FAMILY_ERROR = 1e-6
 
 
 def check(problem: Problem, num_records: int) -> None:
@@ -38,6 +39,10 @@ def check(problem: Problem, num_records: int) -> None:
     params = _try(f"{prior}(key)", _draw_params, model)
     _check_numbers(f"{prior}(key)", params)
     params = _inside(prior, model, params)
+    if isinstance(model, ExponentialFamily) and not is_built_in(model):
+        _check_family(model, params)
+    if problem.num_records is not None:
+        return  # no records are drawn
     records = _try(f"{record}(key, params)", _draw_records, model, params, known, size)
     if not is_built_in(model):
         _check_records(record, model, records, known, size)
@@ -77,6 +82,37 @@ def _inside(prior: str, model: Model, params):
         raise ValueError(f"{prior}(key) must not round to the edge, got {_at(params, 0)}.")
     order = np.resize(np.flatnonzero(~is_at_edge), NUM_PARAMS)
     return {name: value[order] for name, value in params.items()}
+
+
+def _check_family(model: ExponentialFamily, params) -> None:
+    """That its functions belong to one density of x."""
+    name = type(model).__name__
+    log_total, slope, mean = _try(
+        f"{name}.log_density(params, x)", _family_at_points, model, params
+    )
+    for index in range(NUM_PARAMS):
+        at = _at(params, index)
+        if not np.abs(log_total[index]) < MAX_FAMILY_ERROR:
+            raise ValueError(
+                f"{name}.log_density(params, x) must have the total probability 1 over its domain, "
+                f"got {np.exp(log_total[index]):g} at {at}."
+            )
+        if not np.allclose(slope[index], mean[index], rtol=MAX_FAMILY_ERROR, atol=MAX_FAMILY_ERROR):
+            raise ValueError(
+                f"the slope of {name}.log_partition(natural) must be the mean of its features, "
+                f"{mean[index]}, got {slope[index]} at {at}."
+            )
+
+
+@eqx.filter_jit
+def _family_at_points(model: ExponentialFamily, params):
+    def one(params):
+        x, log_mass = (values.ravel() for values in model.law(params))
+        mean = jax.nn.softmax(log_mass) @ jax.vmap(model.sufficient)(x)
+        slope = jax.grad(model.log_partition)(model.natural(params))
+        return jax.nn.logsumexp(log_mass), slope, mean
+
+    return jax.vmap(one)(params)
 
 
 def is_built_in(part: Any) -> bool:

@@ -27,13 +27,13 @@ def as_inference_data(
     *,
     posterior: Mapping[str, Any],
     prior: Mapping[str, Any],
-    sample_stats: Mapping[str, Any],
-    observed: Any,
-    replicated: Any,
-    release_labels: tuple[str, ...],
     param_labels: Mapping[str, Mapping[str, tuple[str, ...]]],
-    records: Mapping[str, Any] | None,
     attrs: Mapping[str, Any],
+    sample_stats: Mapping[str, Any] | None = None,
+    observed: Any = None,
+    replicated: Any = None,
+    release_labels: tuple[str, ...] = (),
+    records: Mapping[str, Any] | None = None,
     fits: Mapping[str, Any] | None = None,
 ):
     """The conventional groups, plus ``imputed_records`` where they were kept, and ``fits``, what
@@ -45,12 +45,12 @@ def as_inference_data(
         coords |= {axis: list(labels) for axis, labels in axes.items()}
     first = [] if fits is None else ["fit"]
     dims = {name: first + list(param_labels.get(name, ())) for name in posterior}
-    dims |= {"release": [*first, "sum"]} | dict.fromkeys(sample_stats, first)
+    dims |= {"release": [*first, "sum"]} | dict.fromkeys(sample_stats or (), first)
     container = arviz.from_dict(
         posterior=dict(posterior),
         prior={name: np.asarray(value)[None] for name, value in prior.items()},
-        sample_stats=dict(sample_stats),
-        observed_data={"release": observed},
+        sample_stats=sample_stats and dict(sample_stats),
+        observed_data=None if observed is None else {"release": observed},
         posterior_predictive=None if replicated is None else {"release": replicated},
         coords=coords,
         dims=dims,

@@ -25,6 +25,7 @@ from noiseaware.chains import (
     CHUNK_DRAWS,
     Draw,
     Problem,
+    State,
     Tuning,
     information,
     run_chunk,
@@ -38,6 +39,7 @@ from noiseaware.samplers.layout import Layout
 from noiseaware.samplers.layout import choose as choose_layout
 from noiseaware.samplers.proposals import from_model
 from noiseaware.samplers.record_augmentation import RecordAugmentationState
+from noiseaware.samplers.statistic_gibbs import StatisticGibbsState
 from noiseaware.warming import (
     MAX_WINDOWS,
     MIN_WINDOWS,
@@ -51,11 +53,11 @@ from noiseaware.warming import (
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
-CPU_LANES = 16  # chains in one call, where there are several data sets
+CPU_LANES, CPU_LANES_OF_SUMS = 16, 512  # chains in one call, where there are several data sets
 PILOT_FROM, MIN_PILOT_RECORDS, PILOT_SHARE = 100_000, 10_000, 100
 PILOT_WINDOWS, WINDOWS_AFTER_PILOT = 4, 2
 
-Groups = tuple[RecordAugmentationState, ...]
+Groups = tuple[State, ...]
 
 
 class Settings(NamedTuple):
@@ -72,7 +74,11 @@ class Settings(NamedTuple):
 
     @property
     def has_pilot(self) -> bool:
-        return self.num_records >= PILOT_FROM and self.can_scale
+        return self.has_records and self.num_records >= PILOT_FROM and self.can_scale
+
+    @property
+    def has_records(self) -> bool:
+        return self.kernel != "statistic_gibbs"
 
 
 class Run(NamedTuple):
@@ -129,7 +135,7 @@ class _Crew:
         self._num_calls = 0
         self._seconds_per_sweep = np.inf
 
-    def groups_of(self, states: RecordAugmentationState) -> Groups:
+    def groups_of(self, states: State) -> Groups:
         if len(self._keys) == 1:
             return (states,)
         return tuple(
@@ -238,7 +244,8 @@ def run_many(
     An accelerator takes all releases as one batch, side by side. On a CPU every core works on
     another batch, of a few releases: as many as fill its vectors.
     """
-    size = max(1, CPU_LANES // settings.num_chains) if _is_cpu() else len(problems)
+    lanes = CPU_LANES if settings.has_records else CPU_LANES_OF_SUMS
+    size = max(1, lanes // settings.num_chains) if _is_cpu() else len(problems)
     batches = _batches(keys, problems, min(size, len(problems)))
     num_threads = max(1, num_cores() // len(batches)) if _is_cpu() else 1
     is_stopped = threading.Event()
@@ -307,7 +314,7 @@ class _Begun(NamedTuple):
     """Where chains start from, and what is known of the shape of their posterior."""
 
     prior: Params
-    states: RecordAugmentationState
+    states: State
     swap_variance: np.ndarray
     prior_shape: Shape
     shape: Shape
@@ -322,7 +329,12 @@ def _begin(
     if settings.has_pilot and not is_resumed:
         shape, free, was_idle = _pilot(batch, settings, num_threads, bar)
     begun = start(
-        batch.fold_in(0), stack(batch.problems), free, settings.num_records, settings.num_chains
+        batch.fold_in(0),
+        stack(batch.problems),
+        free,
+        settings.num_records if settings.has_records else 0,  # a shape, or none
+        settings.num_chains,
+        settings.kernel,
     )
     prior_shape = learn_shape(np.asarray(begun.free))
     variance = np.asarray(begun.swap_variance)
@@ -352,6 +364,8 @@ def _pilot(
 
 
 def _layout(problem: Problem, settings: Settings, swap_variances: np.ndarray) -> Layout:
+    if not settings.has_records:
+        return Layout()
     # Only of fresh records is it known how a block's acceptance falls with its size.
     variance = np.nan
     if problem.proposal is from_model:
@@ -374,7 +388,8 @@ def _embark(
     found = crew.information(groups, begun.shape)
     if found is not None:
         tuning = tuning._replace(cholesky=params_cholesky(begun.shape, found))
-    return _Journey(groups, tuning, was_idle=begun.was_idle), crew
+    was_idle = begun.was_idle or not settings.has_records  # there is no params' move to try without
+    return _Journey(groups, tuning, was_idle=was_idle), crew
 
 
 def _warm_up(journey: _Journey, crew: _Crew, bar: Progress, checkpoint: Checkpoint) -> _Journey:
@@ -490,7 +505,11 @@ def _from_tree(tree: dict[str, Any], crew: _Crew) -> _Journey:
     columns = tree.get("snapshots", {})
     num_snapshots = next(iter(columns.values())).shape[2] if columns else 0
     return _Journey(
-        crew.groups_of(RecordAugmentationState(**tree["states"])),
+        crew.groups_of(
+            (RecordAugmentationState if crew.settings.has_records else StatisticGibbsState)(
+                **tree["states"]
+            )
+        ),
         Tuning(**tree["tuning"] | {"shape": Shape(**tree["tuning"]["shape"])}),
         **{name: tree[name] for name in _NUMBERS},
         warm=(tree["warm"],),

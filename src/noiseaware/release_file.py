@@ -114,6 +114,8 @@ def _describe_statistic(statistic: Statistic) -> dict[str, Any]:
             fields: dict[str, Any] = {"column": statistic.column}
         case statistics.Histogram():
             fields = {"column": statistic.column, "levels": list(statistic.levels)}
+            if statistic.counted != statistic.levels:
+                fields["counted"] = list(statistic.counted)
         case statistics.ContingencyTable():
             fields = {"levels": {column: list(levels) for column, levels in statistic.levels}}
         case statistics.ClassTables():
@@ -142,8 +144,8 @@ def _describe_statistic(statistic: Statistic) -> dict[str, Any]:
 def _restore_statistic(content: Any) -> Statistic:
     name, fields = _named("statistic", content, STATISTICS)
     kind = STATISTICS[name]
-    _expect_fields(f"statistic {name!r}", fields, _ARGUMENTS[kind])
-    for key in ("levels", "class_levels", "features", "predictors"):
+    _expect_fields(f"statistic {name!r}", fields, _ARGUMENTS[kind], _OPTIONAL.get(kind, ()))
+    for key in ("levels", "counted", "class_levels", "features", "predictors"):
         value = fields.get(key, [])
         expected, what = (dict, "an object") if (kind, key) in _OBJECTS else (list, "a list")
         if key in fields and not isinstance(value, expected):
@@ -168,6 +170,7 @@ _ARGUMENTS: dict[type[Statistic], tuple[str, ...]] = {
     statistics.Redacted: ("column", "lower", "upper", "features"),
     statistics.RegressionMoments: ("response", "predictors", "bounds"),
 }
+_OPTIONAL: dict[type[Statistic], tuple[str, ...]] = {statistics.Histogram: ("counted",)}
 _OBJECTS = ((statistics.ContingencyTable, "levels"), (statistics.ClassTables, "features"))
 
 
@@ -235,10 +238,12 @@ def _mapping(content: Any, what: str = "bounds") -> dict[str, Any]:
     return content
 
 
-def _expect_fields(what: str, content: Any, names: tuple[str, ...]) -> None:
+def _expect_fields(
+    what: str, content: Any, names: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     given = _mapping(content, what)
     missing = [name for name in names if name not in given]
-    unknown = [name for name in given if name not in names]
+    unknown = [name for name in given if name not in (*names, *optional)]
     if missing or unknown:
         raise ValueError(
             f"{what} must have the fields {', '.join(names)}; missing {missing}, unknown {unknown}."

@@ -4,6 +4,7 @@ from, a folder for what was compiled.
 
 import contextlib
 import json
+import math
 import os
 import time
 import zipfile
@@ -60,6 +61,22 @@ class Silent:
     def expect(self, total: int, done: int) -> None: ...
 
     def advance(self, amount: int) -> None: ...
+
+
+class DeadlineError(Exception):
+    """A run lasted longer than it was given."""
+
+
+class Deadline(Silent):
+    """Ends a run some seconds after its first draws, which wait for the compiler."""
+
+    def __init__(self, seconds: float):
+        self.seconds, self._end = seconds, math.inf
+
+    def advance(self, amount: int) -> None:
+        if time.monotonic() > self._end:
+            raise DeadlineError
+        self._end = min(self._end, time.monotonic() + self.seconds)
 
 
 class _Bar:

@@ -83,11 +83,48 @@ CASES["hierarchical"] = (
     ),
     na.ContingencyTable({"g": ("u", "v"), "y": 2}),
 )
-MODELS = {name: model for name, (model, _) in CASES.items()}
+# Every exponential family, with releases of its sums: those of the cases above, and more.
+FAMILIES = {
+    "beta-bernoulli": CASES["beta-bernoulli"],
+    "dirichlet-categorical": CASES["dirichlet-categorical"],
+    "dirichlet-categorical-of-some": (
+        na.DirichletCategorical("x", ("u", "v", "w"), [1.0, 2.0, 4.0]),
+        na.Histogram("x", ("u", "v", "w"), counted=("u", "w")),
+    ),
+    "binomial": (na.Binomial("x", 5, 2, 3), na.Clamped("x", 0.0, 4.0)),
+    "geometric": (na.Geometric("x", 4, 3), na.Clamped("x", 0.0, 3.0)),
+    "geometric-redacted": (na.Geometric("x", 4, 3), na.Redacted("x", 0.0, 3.0)),
+    "poisson": CASES["poisson"],
+    "poisson-redacted": (na.Poisson("x", na.GammaPrior(3.0, 1.0)), na.Redacted("x", 0.0, 6.0)),
+    "exponential": (na.Exponential("x", na.GammaPrior(4.0, 3.0)), na.Clamped("x", 0.0, 2.0)),
+    "exponential-redacted": (
+        na.Exponential("x", na.GammaPrior(4.0, 3.0)),
+        na.Redacted("x", 0.0, 3.0, ("x",)),
+    ),
+    "gamma": (na.Gamma("x", 0.7, na.GammaPrior(4.0, 3.0)), na.Clamped("x", 0.1, 2.0)),
+    "gamma-redacted": (na.Gamma("x", 2.5, na.GammaPrior(4.0, 3.0)), na.Redacted("x", 0.2, 6.0)),
+    "pareto": (na.Pareto("x", 2.0, na.GammaPrior(8.0, 3.0)), na.Clamped("x", 2.0, 6.0, ("log x",))),
+    "normal-mean": CASES["normal-mean"],
+    "normal-mean-redacted": (
+        na.Normal("x", na.NormalPrior(1.0, 2.0), 1.5),
+        na.Redacted("x", -3.0, 4.0),
+    ),
+    "normal": CASES["normal"],
+    "normal-redacted": CASES["normal-redacted"],
+}
+OTHER_RELEASES = (
+    "dirichlet-categorical-of-some", "geometric-redacted", "poisson-redacted",
+    "exponential-redacted", "normal-mean-redacted",
+)  # fmt: skip
+MODELS = {
+    name: model for name, (model, _) in (FAMILIES | CASES).items() if name not in OTHER_RELEASES
+}
 
 STATISTICS = {
     "count": na.Count("x"),
     "histogram": na.Histogram("x", 4),
+    "histogram-of-some": na.Histogram("x", 4, counted=(2, 0)),
+    "histogram-of-one": na.Histogram("x", 4, counted=(2,)),
     "contingency-table": na.ContingencyTable({"a": ("u", "v"), "b": 3}),
     "class-tables": na.ClassTables("c", 3, {"f": 2, "g": 3}),
     "class-tables-one-class": na.ClassTables("c", 1, {"f": 2, "g": 3}),

@@ -42,7 +42,7 @@ each_kernel = pytest.mark.parametrize(
 
 
 @each_kernel
-@pytest.mark.parametrize("factor", ["", " x10"])
+@pytest.mark.parametrize("factor", ["", " x3", pytest.param(" x10", marks=pytest.mark.slow)])
 def test_keeps_the_joint_law(kernel, factor):
     z, _ = joint_law(kernel + factor, "normal")
     assert z < MAX_Z

@@ -35,6 +35,9 @@ class Gaussian(Mechanism):
     def privatize(self, total):
         return privatize_each("make_gaussian", "f64", total, self.stddev)
 
+    def sample_variances(self, key, noise):
+        return jnp.broadcast_to(self.stddev**2.0, noise.shape)
+
     def log_density(self, released, total):
         return jnp.sum(normal.logpdf(released, total, self.stddev))
 

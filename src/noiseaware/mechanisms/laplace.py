@@ -37,6 +37,22 @@ class Laplace(Mechanism):
     def privatize(self, total):
         return privatize_each("make_laplace", "f64", total, self.scale)
 
+    def sample_variances(self, key, noise):
+        """Laplace noise is normal with an exponential variance of mean ``2 b^2``. Given the noise,
+        ``b^2 / variance`` is inverse Gaussian with mean ``1 / r``, ``r = |noise| / b``, and shape 1
+        [BS18, App. B]; in the form of Michael, Schucany & Haas (1976), written for the variance,
+        nothing cancels or overflows as r falls to 0, where the variance is ``b^2 chi^2_1``.
+        """
+        key_square, key_choice = jr.split(key)
+        ratio = jnp.abs(noise) / self.scale
+        square = jr.normal(key_square, noise.shape) ** 2
+        root = ratio + (square + jnp.sqrt(square * (4 * ratio + square))) / 2
+        is_root = jr.uniform(key_choice, noise.shape) * (root + ratio) <= root
+        smallest = jnp.finfo(root.dtype).tiny
+        root = jnp.maximum(root, smallest)
+        variance = jnp.where(is_root, root, ratio**2 / root)
+        return self.scale**2.0 * jnp.maximum(variance, smallest)
+
     def log_density(self, released, total):
         return -jnp.sum(jnp.abs(released - total) / self.scale + jnp.log(2 * self.scale))
 

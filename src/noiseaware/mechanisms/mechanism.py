@@ -35,6 +35,15 @@ class Mechanism(eqx.Module):
     def can_simulate(self) -> bool:
         return True
 
+    @property
+    def is_normal_mixture(self) -> bool:
+        """Whether the noise is a normal of random variance, which ``sample_variances`` draws."""
+        return type(self).sample_variances is not Mechanism.sample_variances
+
+    def sample_variances(self, key: PRNGKeyArray, noise: Float[Array, " m"]) -> Float[Array, " m"]:
+        """The variance of each coordinate's noise, given that noise."""
+        raise NotImplementedError(f"{type(self).__name__} is no mixture of normals.")
+
     def with_spread(self, spread: np.ndarray) -> Self:
         return type(self)(spread)
 

@@ -10,12 +10,13 @@ import numpy as np
 from jax.scipy import stats
 
 from noiseaware import randomness, validate
-from noiseaware.models.model import Model
+from noiseaware.models.domain import Levels
+from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.support import UnitInterval
 from noiseaware.schema import Binary
 
 
-class BetaBernoulli(Model):
+class BetaBernoulli(ExponentialFamily):
     """A yes/no column. ``a`` and ``b`` count as earlier ones and zeros."""
 
     column: str = eqx.field(static=True)
@@ -41,13 +42,29 @@ class BetaBernoulli(Model):
     def log_prior(self, params):
         return stats.beta.logpdf(params["probability"], self.a, self.b)
 
-    def sample_posterior(self, key, params, records):
-        column = records[self.column]
-        ones = jnp.sum(column)
-        return {"probability": jr.beta(key, self.a + ones, self.b + column.size - ones)}
+    @property
+    def domain(self):
+        return Levels(2)
 
-    def log_record(self, params, record):
-        return stats.bernoulli.logpmf(record[self.column], params["probability"])
+    def natural(self, params):
+        p = params["probability"]
+        return jnp.stack([jnp.log(p) - jnp.log1p(-p)])
+
+    def log_partition(self, natural):
+        return jnp.logaddexp(0.0, natural[0])
+
+    def log_base(self, x):
+        return jnp.zeros_like(x)
+
+    def log_density(self, params, x):
+        return stats.bernoulli.logpmf(x, params["probability"])
+
+    def sample_params(self, key, params, sums, num_records):
+        ones = sums[0]
+        return {"probability": jr.beta(key, self.a + ones, self.b + num_records - ones)}
+
+    def is_possible(self, sums, num_records):
+        return (sums[0] >= 0) & (sums[0] <= num_records)
 
     def sample_noise(self, key, num_records):
         return {self.column: randomness.uniform(key, (num_records,))}

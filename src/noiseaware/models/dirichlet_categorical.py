@@ -7,19 +7,21 @@ uniform on that cell.
 from collections.abc import Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from noiseaware import randomness, validate
-from noiseaware.models.model import Model
+from noiseaware.models.domain import Levels
+from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.priors import dirichlet_log_density
 from noiseaware.models.support import Simplex
 from noiseaware.schema import Category, as_levels
 
 
-class DirichletCategorical(Model):
+class DirichletCategorical(ExponentialFamily):
     """A column of levels. ``concentration`` counts as earlier records of each level."""
 
     column: str = eqx.field(static=True)
@@ -51,12 +53,34 @@ class DirichletCategorical(Model):
     def log_prior(self, params):
         return dirichlet_log_density(params["probabilities"], self.concentration)
 
-    def sample_posterior(self, key, params, records):
-        is_level = records[self.column][:, None] == np.arange(len(self.levels))
-        return {"probabilities": jr.dirichlet(key, self.concentration + jnp.sum(is_level, 0))}
+    @property
+    def features(self):
+        return tuple(f"x={level}" for level in self.levels)
 
-    def log_record(self, params, record):
-        return jnp.log(params["probabilities"][record[self.column]])
+    @property
+    def domain(self):
+        return Levels(len(self.levels))
+
+    def sufficient(self, x):
+        return jnp.asarray(x == np.arange(len(self.levels)), float)
+
+    def natural(self, params):
+        return jnp.log(params["probabilities"])
+
+    def log_partition(self, natural):
+        return jax.nn.logsumexp(natural)
+
+    def log_base(self, x):
+        return jnp.zeros_like(x)
+
+    def log_density(self, params, x):
+        return jnp.log(params["probabilities"][jnp.asarray(x, int)])
+
+    def sample_params(self, key, params, sums, num_records):
+        return {"probabilities": jr.dirichlet(key, self.concentration + sums)}
+
+    def is_possible(self, sums, num_records):
+        return jnp.all(sums >= 0)
 
     def sample_noise(self, key, num_records):
         return {self.column: randomness.uniform(key, (num_records,))}

@@ -7,13 +7,14 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from noiseaware import randomness, validate
-from noiseaware.models.model import Model
+from noiseaware.models.domain import Positives
+from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.priors import GammaPrior
 from noiseaware.models.support import Positive
 from noiseaware.schema import Real
 
 
-class Exponential(Model):
+class Exponential(ExponentialFamily):
     """A positive column, such as a waiting time; its mean is ``1 / rate``."""
 
     column: str = eqx.field(static=True)
@@ -39,13 +40,24 @@ class Exponential(Model):
     def log_prior(self, params):
         return self.rate.log_density(params["rate"])
 
-    def sample_posterior(self, key, params, records):
-        x = records[self.column]
-        return {"rate": self.rate.sample_posterior(key, x.size, jnp.sum(x))}
+    @property
+    def domain(self):
+        return Positives()
 
-    def log_record(self, params, record):
-        x, rate = record[self.column], params["rate"]
-        return jnp.where(x >= 0, jnp.log(rate) - rate * x, -jnp.inf)
+    def natural(self, params):
+        return jnp.stack([-params["rate"]])
+
+    def log_partition(self, natural):
+        return -jnp.log(-natural[0])
+
+    def log_base(self, x):
+        return jnp.zeros_like(x)
+
+    def sample_params(self, key, params, sums, num_records):
+        return {"rate": self.rate.sample_posterior(key, num_records, sums[0])}
+
+    def is_possible(self, sums, num_records):
+        return sums[0] > 0
 
     def sample_noise(self, key, num_records):
         return {self.column: randomness.exponential(key, (num_records,))}

@@ -48,6 +48,11 @@ class Model(eqx.Module):
         return True
 
     @property
+    def has_records(self) -> bool:
+        """Whether records can be drawn, by a noise map or in another way."""
+        return True
+
+    @property
     def has_normal_noise(self) -> bool:
         """Whether the noise is standard normal, each number of it."""
         return False

@@ -4,6 +4,8 @@ phi: ``x = mean + stddev e`` with e standard normal. Given records, mean and std
 after the other from their conjugate conditionals, a Gibbs step for ``p(mean, stddev | x)``.
 """
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,13 +13,14 @@ import numpy as np
 from jax.scipy import stats
 
 from noiseaware import randomness, validate
-from noiseaware.models.model import Model
+from noiseaware.models.domain import Reals
+from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.priors import NormalPrior, StddevPrior
 from noiseaware.models.support import Positive, RealLine
 from noiseaware.schema import Real
 
 
-class Normal(Model):
+class Normal(ExponentialFamily):
     """A real column. ``stddev`` is a number, then known, or a ``StddevPrior``."""
 
     column: str = eqx.field(static=True)
@@ -53,19 +56,63 @@ class Normal(Model):
             log_density += self.stddev.log_density(params["stddev"])
         return log_density
 
+    @property
+    def features(self):
+        return ("x", "x^2") if isinstance(self.stddev, StddevPrior) else ("x",)
+
+    @property
+    def domain(self):
+        return Reals()
+
+    def natural(self, params):
+        precision = self._stddev(params) ** -2.0
+        return jnp.stack([params["mean"] * precision, -precision / 2][: len(self.features)])
+
+    def log_partition(self, natural):
+        if isinstance(self.stddev, StddevPrior):
+            return -(natural[0] ** 2) / (4 * natural[1]) - jnp.log(-2 * natural[1]) / 2
+        return natural[0] ** 2 * self.stddev**2 / 2
+
+    def log_base(self, x):
+        if isinstance(self.stddev, StddevPrior):
+            return jnp.full_like(x, -math.log(2 * math.pi) / 2)
+        return stats.norm.logpdf(x, 0.0, self.stddev)
+
+    def log_density(self, params, x):
+        # Not by natural parameters, which cancel where the mean is many stddevs from 0.
+        return stats.norm.logpdf(x, params["mean"], self._stddev(params))
+
     def sample_posterior(self, key, params, records):
-        key_mean, key_stddev = jr.split(key)
         x = records[self.column]
-        precision = self.mean.scale**-2.0 + x.size / self._stddev(params) ** 2
-        shift = self.mean.location / self.mean.scale**2 + jnp.sum(x) / self._stddev(params) ** 2
+
+        def squares(mean):
+            return jnp.sum((x - mean) ** 2)
+
+        return self._draw(key, params, jnp.sum(x), squares, x.size)
+
+    def sample_params(self, key, params, sums, num_records):
+        def squares(mean):
+            squares = sums[1] - 2 * mean * sums[0] + num_records * mean**2
+            return jnp.maximum(squares, 0.0)
+
+        return self._draw(key, params, sums[0], squares, num_records)
+
+    def _draw(self, key, params, sum, squares, num_records):
+        """Given the sum, and ``squares(mean) = sum_i (x_i - mean)^2``."""
+        key_mean, key_stddev = jr.split(key)
+        precision = self.mean.scale**-2.0 + num_records / self._stddev(params) ** 2
+        shift = self.mean.location / self.mean.scale**2 + sum / self._stddev(params) ** 2
         drawn = {"mean": shift / precision + randomness.normal(key_mean) / jnp.sqrt(precision)}
         if isinstance(self.stddev, StddevPrior):
-            sum_of_squares = jnp.sum((x - drawn["mean"]) ** 2)
-            drawn["stddev"] = self.stddev.sample_posterior(key_stddev, sum_of_squares, x.size)
+            drawn["stddev"] = self.stddev.sample_posterior(
+                key_stddev, squares(drawn["mean"]), num_records
+            )
         return drawn
 
-    def log_record(self, params, record):
-        return stats.norm.logpdf(record[self.column], params["mean"], self._stddev(params))
+    def is_possible(self, sums, num_records):
+        if isinstance(self.stddev, StddevPrior):
+            return sums[1] >= sums[0] ** 2 / num_records
+        return jnp.isfinite(sums[0])
 
     @property
     def has_normal_noise(self):

@@ -15,13 +15,15 @@ from jax.scipy.stats import poisson
 from jaxtyping import Array, Float, Int
 
 from noiseaware import validate
-from noiseaware.models.model import Model
+from noiseaware.models.domain import Wholes
+from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.priors import GammaPrior
+from noiseaware.models.special import log_factorial
 from noiseaware.models.support import Positive
 from noiseaware.schema import Whole
 
 
-class Poisson(Model):
+class Poisson(ExponentialFamily):
     """A column of counts with mean ``rate``."""
 
     column: str = eqx.field(static=True)
@@ -47,12 +49,24 @@ class Poisson(Model):
     def log_prior(self, params):
         return self.rate.log_density(params["rate"])
 
-    def sample_posterior(self, key, params, records):
-        x = records[self.column]
-        return {"rate": self.rate.sample_posterior(key, jnp.sum(x), x.size)}
+    @property
+    def domain(self):
+        return Wholes()
 
-    def log_record(self, params, record):
-        return poisson.logpmf(record[self.column], params["rate"])
+    def natural(self, params):
+        return jnp.stack([jnp.log(params["rate"])])
+
+    def log_partition(self, natural):
+        return jnp.exp(natural[0])
+
+    def log_base(self, x):
+        return -log_factorial(x)
+
+    def sample_params(self, key, params, sums, num_records):
+        return {"rate": self.rate.sample_posterior(key, sums[0], num_records)}
+
+    def is_possible(self, sums, num_records):
+        return sums[0] >= 0
 
     def sample_noise(self, key, num_records):
         return {self.column: jr.logistic(key, (num_records,))}

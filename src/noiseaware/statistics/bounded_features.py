@@ -48,6 +48,10 @@ class _BoundedFeatures(Statistic):
     def is_integer(self):
         return False
 
+    @property
+    def bounds(self):
+        return self.lower, self.upper
+
     def _values(self, x):
         return jnp.stack([FEATURES[name].function(x) for name in self.features])
 

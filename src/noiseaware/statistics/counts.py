@@ -53,18 +53,28 @@ class Count(Statistic):
 
 
 class Histogram(Statistic):
-    """The number of records at each level of ``column``.
+    """The number of records at each level of ``column``, or at those ``counted``.
 
     Under ``replace`` a record leaves one cell and another enters a second one: 2 in L1,
-    sqrt(2) in L2 (the two smallest scales, where scales differ). Under ``add_remove``: 1.
+    sqrt(2) in L2 (the two smallest scales, where scales differ), 1 if only one level is counted.
+    Under ``add_remove``: 1.
     """
 
     column: str = eqx.field(static=True)
     levels: Levels = eqx.field(static=True)
+    counted: Levels = eqx.field(static=True)
 
-    def __init__(self, column: str, levels: int | Sequence[str | int]):
+    def __init__(
+        self,
+        column: str,
+        levels: int | Sequence[str | int],
+        counted: Sequence[str | int] | None = None,
+    ):
         self.column = validate.column_name("column", column)
         self.levels = as_levels(self.column, levels)
+        self.counted = self.levels if counted is None else as_levels(self.column, counted)
+        for level in self.counted:
+            validate.one_of(f"counted level of {self.column}", level, self.levels)
 
     @property
     def columns(self):
@@ -72,20 +82,21 @@ class Histogram(Statistic):
 
     @property
     def labels(self):
-        return tuple(f"{self.column}={level}" for level in self.levels)
+        return tuple(f"{self.column}={level}" for level in self.counted)
 
     @property
     def is_integer(self):
         return True
 
     def __call__(self, record):
-        return jax.nn.one_hot(record[self.column], len(self.levels), dtype=float)
+        places = np.array([self.levels.index(level) for level in self.counted])
+        return jnp.asarray(record[self.column] == places, float)
 
     def contribution_bounds(self):
-        return np.zeros(len(self.levels)), np.ones(len(self.levels))
+        return np.zeros(len(self.counted)), np.ones(len(self.counted))
 
     def sensitivity(self, neighbours, norm, scale=np.ones(())):
-        return _one_cell_sensitivity(len(self.levels), neighbours, norm, scale)
+        return _one_cell_sensitivity(len(self.counted), neighbours, norm, scale)
 
 
 class ContingencyTable(Statistic):

@@ -50,6 +50,11 @@ class Statistic(eqx.Module):
     def contribution_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest value of each coordinate of ``t``."""
 
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of its only column: ``t`` is smooth below, within and above them. None if not known."""
+        return None
+
     @abc.abstractmethod
     def sensitivity(self, neighbours: Neighbours, norm: int, scale: np.ndarray) -> float:
         """Largest ``|(T(x) - T(x')) / scale|`` over neighbours, in the L1 or L2 norm.

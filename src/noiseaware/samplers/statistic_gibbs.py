@@ -1,0 +1,159 @@
+"""Gibbs sampling over sums [BS18, Alg. 1-3], at a cost that does not grow with n. Approximate.
+
+Of n records the model needs ``S = sum_i t(x_i)`` and the release hides ``T = sum_i c(x_i)``; t and
+c may be the same, or c may leave out or clamp what lies outside some bounds. The sweep draws
+
+1. ``params | S``, exactly, by the conjugate update;
+2. ``variance_j | released_j - T_j``, the noise as a normal of random variance;
+3. ``(T, S) | params, variances, release``, from ``N(n mu, n Sigma)``, in which mu and Sigma are
+   mean and covariance of ``(c(x), t(x))`` for one record, times ``N(released; T, variances)``.
+
+Step 3 puts a normal in place of the law of ``(T, S) | params``: the central limit theorem. It is
+what makes this an approximation, better the larger n; the conditionals of 1 and 3 then belong to no
+common joint law, so what the sweep leaves invariant is near ``p(params | release)``, not equal to
+it. Records within, below and above the bounds exclude each other, so parts of a sum are correlated;
+Sigma has that, since it is taken over x.
+
+Step 3 without inverting Sigma, which may be singular: with ``Sigma = L L^T`` draw ``z ~ N(0, I)``
+and noise e, and shift z by ``A^T (A A^T + D)^-1 (released - T(z) - e)``, A being the rows of
+``sqrt(n) L`` for T and D the variances. What is not possible, such as a negative count, is drawn
+again a few times, and else the state stays: a step that leaves the normal restricted to what is
+possible invariant.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy import linalg
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from noiseaware import randomness
+from noiseaware.models.domain import Bounds
+from noiseaware.models.exponential_family import ExponentialFamily
+from noiseaware.models.model import Params
+from noiseaware.schema import Record
+
+NUM_TRIES = 4
+MIN_RESIDUAL = 1e-12  # of a column's length: below it is rounding
+
+
+class SumLaw(NamedTuple):
+    """Mean of ``(c(x), t(x))``, and a factor of its covariance."""
+
+    mean: Float[Array, " d"]
+    factor: Float[Array, "d r"]
+
+
+class StatisticGibbsState(NamedTuple):
+    params: Params
+    total: Float[Array, " m"]
+    sums: Float[Array, " k"]
+
+
+class StatisticGibbsInfo(NamedTuple):
+    """Whether sums were drawn anew, and ``log g(s, T)`` at the end."""
+
+    acceptance_rate: Float[Array, ""]
+    log_density: Float[Array, ""]
+
+
+def sum_law(
+    params: Params,
+    *,
+    model: ExponentialFamily,
+    contribution: Callable[[Record], Float[Array, " m"]],
+    bounds: Bounds | None,
+) -> SumLaw:
+    """Of one record at these params."""
+    x, log_mass = model.law(params, bounds)
+    weight = jax.nn.softmax(log_mass.ravel())
+
+    def values(x):
+        return jnp.concatenate([contribution({model.column: x}), model.sufficient(x)])
+
+    at_points = jax.vmap(values)(x.ravel())
+    mean = weight @ at_points
+    rows = (jnp.sqrt(weight)[:, None] * (at_points - mean)).T
+    return SumLaw(mean, rows if rows.shape[1] <= rows.shape[0] else _triangular(rows))
+
+
+def _triangular(rows: Float[Array, "d points"]) -> Float[Array, "d d"]:
+    """Lower triangular L with ``L L^T = rows rows^T``, by Gram and Schmidt: no covariance is formed
+    whose differences would cancel.
+    """
+    basis: list[Array] = []
+    factor = []
+    for row in rows:
+        length = jnp.sqrt(row @ row)
+        entries = []
+        for direction in basis:
+            entries.append(direction @ row)
+            row = row - entries[-1] * direction
+        left = jnp.sqrt(row @ row)
+        is_new = left > MIN_RESIDUAL * length
+        entries.append(jnp.where(is_new, left, 0.0))
+        basis.append(jnp.where(is_new, row / jnp.where(is_new, left, 1.0), 0.0))
+        factor.append(jnp.stack(entries + [jnp.zeros(())] * (len(rows) - len(entries))))
+    return jnp.stack(factor)
+
+
+def init(params: Params, *, num_records, law: Callable[[Params], SumLaw], size: int):
+    """At the mean sums of these params, which are possible; ``size`` is that of T."""
+    mean = num_records * law(params).mean
+    return StatisticGibbsState(params, mean[:size], mean[size:])
+
+
+def step(
+    key: PRNGKeyArray,
+    state: StatisticGibbsState,
+    *,
+    model: ExponentialFamily,
+    num_records: Float[ArrayLike, ""],
+    released: Float[ArrayLike, " m"],
+    law: Callable[[Params], SumLaw],
+    sample_variances: Callable[[PRNGKeyArray, Float[Array, " m"]], Float[Array, " m"]],
+    log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
+    is_possible_total: Callable[[Float[Array, " m"]], Bool[Array, ""]],
+) -> tuple[StatisticGibbsState, StatisticGibbsInfo]:
+    key_params, key_variances, key_sums = jr.split(key, 3)
+    released = jnp.asarray(released)
+    params = model.sample_params(key_params, state.params, state.sums, num_records)
+    variances = sample_variances(key_variances, released - state.total)
+    totals, sums = _draw_sums(key_sums, law(params), num_records, released, variances)
+    are_possible = jax.vmap(functools.partial(model.is_possible, num_records=num_records))(sums)
+    are_possible = are_possible & jax.vmap(is_possible_total)(totals)
+    first = jnp.argmax(are_possible)
+    is_new = are_possible[first]
+    total = jnp.where(is_new, totals[first], state.total)
+    sums = jnp.where(is_new, sums[first], state.sums)
+    info = StatisticGibbsInfo(jnp.asarray(is_new, float), log_density(total))
+    return StatisticGibbsState(params, total, sums), info
+
+
+def sample_total(key: PRNGKeyArray, law: SumLaw, num_records, size: int) -> Float[Array, " m"]:
+    """T of as many new records, by the same normal law."""
+    z = randomness.normal(key, law.factor.shape[1:])
+    return num_records * law.mean[:size] + jnp.sqrt(num_records) * (law.factor[:size] @ z)
+
+
+def _draw_sums(key, law: SumLaw, num_records, released, variances):
+    """A few draws of (T, S) given the release and the variances of its noise."""
+    size, rank = len(released), law.factor.shape[1]
+    normals = randomness.normal(key, (NUM_TRIES, rank + size))
+    mean, factor = num_records * law.mean, jnp.sqrt(num_records) * law.factor
+    z, noise = normals[:, :rank], jnp.sqrt(variances) * normals[:, rank:]
+    gain = factor[:size]
+    missed = released - mean[:size] - z @ gain.T - noise
+    z = z + _solve(gain @ gain.T + jnp.diag(variances), missed.T).T @ gain
+    drawn = mean + z @ factor.T
+    return drawn[:, :size], drawn[:, size:]
+
+
+def _solve(matrix, right):
+    if len(matrix) == 1:
+        return right / matrix
+    return linalg.cho_solve(linalg.cho_factor(matrix, lower=True), right)

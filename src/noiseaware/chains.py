@@ -154,13 +154,18 @@ def start(
             params, _ = jax.vmap(constrain)(free_params)
         variance = jnp.array(jnp.nan)
         if kernel == "statistic_gibbs":
-            init = functools.partial(
+            start_sums = functools.partial(
                 statistic_gibbs.init,
+                model=_family(problem),
                 num_records=problem.num_records,
                 law=_sum_law(problem),
-                size=len(problem.released),
             )
-            return Start(prior, free[order], jax.vmap(init)(params), variance)
+            # As if the noise had been other noise: its law is symmetric.
+            noisy = jax.vmap(problem.mechanism.simulate, in_axes=(0, None))(
+                jr.split(key_states, num_chains), jnp.asarray(problem.released)
+            )
+            totals = jnp.clip(noisy, *cast(tuple, problem.possible))
+            return Start(prior, free[order], jax.vmap(start_sums)(params, totals), variance)
         init = functools.partial(
             record_augmentation.init, model=model, num_records=num_records, known=problem.known
         )

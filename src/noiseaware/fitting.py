@@ -132,7 +132,7 @@ def fit(
         if seconds > MAX_SECONDS and not (keep_records or proposal or params_step):
             settings = settings._replace(kernel="statistic_gibbs")
             problem = _of_sums(problem, settings.num_records)
-            reason = f"the exact run would take about {seconds / 60:.0f} minutes"
+            reason = f"the exact run would take {seconds / 60:.0f} minutes or more"
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
     _say_if_plain(method, model)

@@ -114,7 +114,7 @@ FAMILIES = {
 }
 OTHER_RELEASES = (
     "dirichlet-categorical-of-some", "geometric-redacted", "poisson-redacted",
-    "exponential-redacted", "normal-mean-redacted",
+    "exponential-redacted", "gamma-redacted", "normal-mean-redacted",
 )  # fmt: skip
 MODELS = {
     name: model for name, (model, _) in (FAMILIES | CASES).items() if name not in OTHER_RELEASES

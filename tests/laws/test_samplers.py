@@ -298,7 +298,7 @@ def test_naive_bayes_reaches_full_enumeration(sampler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["dirichlet-categorical", "normal-redacted", "regression-known"])
 def test_samplers_agree(case):
     """From the same far starts, the sweeps of all samplers end in one law."""
     model, statistic = CASES[case]

@@ -6,7 +6,8 @@ log-concave in the domain's coordinate u, as exponential families are: ``g(u) = 
 dx/du``. Then g has one top; each part is cut off where g has fallen by ``DROP`` from its own top,
 so that a part far in the tail keeps all its digits.
 
-On a line the rule is Gauss and Legendre's. Whole numbers are taken one by one up to ``NUM_WHOLE``
+On a line the rule is Gauss and Legendre's, on either side of the top: two tails may be of very
+different length. Whole numbers are taken one by one up to ``NUM_WHOLE``
 of them. A wider window takes as many points, which lie 1 apart at both ends and stretch smoothly
 towards the middle, each with the weight of its stretch: by Euler and Maclaurin two such sums of a
 smooth function differ by what differs at their ends, here nothing up to the fifth derivative.
@@ -24,7 +25,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from scipy import special
 
 DROP = 37.0  # e^-37 is below the rounding of a sum
-NUM_ON_LINE = 56
+NUM_ON_LINE = 40  # on either side
 NUM_WHOLE = 256
 NUM_HALVINGS, NUM_STEPS = 60, 12
 FAR = 700.0  # e^700 is nearly the largest number
@@ -86,8 +87,8 @@ class _Line(Domain):
         """The coordinates at which the part within the bounds begins and ends."""
 
     @abc.abstractmethod
-    def rule(self, low, high) -> tuple[Float[Array, " points"], Float[Array, " points"]]:
-        """Coordinates and log weights between two of them."""
+    def rule(self, low, top, high) -> tuple[Float[Array, " points"], Float[Array, " points"]]:
+        """Coordinates and log weights of a part."""
 
     def points(self, log_density, bounds):
         def height(u):
@@ -120,8 +121,8 @@ class Reals(_Line):
     def edges(self, bounds):
         return bounds
 
-    def rule(self, low, high):
-        return _gauss(low, high)
+    def rule(self, low, top, high):
+        return _gauss(low, top, high)
 
 
 class Positives(_Line):
@@ -150,8 +151,8 @@ class Positives(_Line):
     def _coordinate(self, x):
         return jnp.log(jnp.maximum(x, np.exp(-FAR)))
 
-    def rule(self, low, high):
-        return _gauss(low, high)
+    def rule(self, low, top, high):
+        return _gauss(low, top, high)
 
 
 class Wholes(_Line):
@@ -173,7 +174,7 @@ class Wholes(_Line):
     def edges(self, bounds):
         return jnp.ceil(bounds[0]) - 0.5, jnp.floor(bounds[1]) + 0.5
 
-    def rule(self, low, high):
+    def rule(self, low, top, high):
         low = jnp.floor(low + 0.5) - 0.5
         high = jnp.ceil(high - 0.5) + 0.5
         excess = jnp.maximum(0.0, high - low - NUM_WHOLE)
@@ -182,9 +183,11 @@ class Wholes(_Line):
         return jnp.where(u < high, u, low + 0.5), jnp.log(weight)
 
 
-def _gauss(low, high):
-    half = (high - low) / 2
-    return (low + high) / 2 + half * NODES, jnp.log(half * WEIGHTS)
+def _gauss(low, top, high):
+    ends = jnp.stack([low, top, high])
+    half = (ends[1:, None] - ends[:-1, None]) / 2
+    u = (ends[1:, None] + ends[:-1, None]) / 2 + half * NODES
+    return u.ravel(), jnp.log(half * WEIGHTS).ravel()
 
 
 def _top(height: LogDensity, low: float, high: float) -> Float[Array, ""]:
@@ -203,10 +206,13 @@ def _top(height: LogDensity, low: float, high: float) -> Float[Array, ""]:
     return jnp.sinh(jax.lax.fori_loop(0, NUM_HALVINGS, halve, ends)[0])
 
 
-def _window(height: LogDensity, top, low, high) -> Bounds:
-    """The stretch of [low, high] on which the height is within ``DROP`` of its largest there."""
+def _window(height: LogDensity, top, low, high) -> tuple[Any, Any, Any]:
+    """The stretch of [low, high] on which the height is within ``DROP`` of its largest there, and
+    where that is.
+    """
     top = jnp.clip(top, low, high)
-    return top - _reach(height, top, -1.0, top - low), top + _reach(height, top, 1.0, high - top)
+    left, right = _reach(height, top, -1.0, top - low), _reach(height, top, 1.0, high - top)
+    return top - left, top, top + right
 
 
 def _reach(height: LogDensity, top, sign: float, farthest) -> Float[Array, ""]:

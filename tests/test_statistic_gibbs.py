@@ -1,0 +1,360 @@
+"""Fits over sums in place of records: what they say of themselves, and how near they come."""
+
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+import noiseaware as na
+from noiseaware import comparing, fitting
+from noiseaware.chains import run_chunk
+from noiseaware.models.domain import Positives
+from tests.laws.members import FAMILIES
+
+MODEL = na.BetaBernoulli("x", 10, 10)
+QUIET = {"progress": False, "seed": 0}
+SUMS = QUIET | {"method": "statistic_gibbs"}
+
+
+def count_release(value, num_records=100, scale=1.0, mechanism=na.Laplace):
+    return na.Release(
+        [value], na.Count("x"), mechanism(scale), neighbours="replace", num_records=num_records
+    )
+
+
+def release_from_prior(model, statistic, epsilon, num_records, seed=0):
+    mechanism = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
+    with jax.enable_x64(True):
+        key_params, key_records, key_noise = jr.split(jr.key(seed), 3)
+        records = model.sample_records(key_records, model.sample_prior(key_params), num_records)
+        total = jnp.sum(jax.vmap(statistic)(records), axis=0)
+        values = np.asarray(mechanism.simulate(key_noise, total))
+    return na.Release(values, statistic, mechanism, neighbours="replace", num_records=num_records)
+
+
+def test_the_result_says_that_it_is_approximate():
+    draws = na.fit(count_release(40.0), MODEL, **SUMS)
+    assert draws.attrs["exactness"] == "approximate: CLT on the statistic"
+    assert draws.attrs["method"] == "statistic_gibbs"
+    assert draws.attrs["method_reason"] == "asked for"
+    groups = {"posterior", "prior", "sample_stats", "observed_data", "posterior_predictive"}
+    assert groups <= set(draws.groups())
+    assert draws.posterior["probability"].shape == (4, 1000)
+    replicated = draws.posterior_predictive["release"].values
+    assert abs(np.mean(replicated) - 100 * draws.posterior["probability"].values.mean()) < 1
+
+
+def test_one_compilation_serves_every_n_scale_and_prior():
+    na.fit(count_release(40.0), MODEL, draws=20, **SUMS)
+    before = run_chunk._cached._cache_size()
+    na.fit(count_release(4e8, 10**9, 30.0), na.BetaBernoulli("x", 2, 5), draws=20, **SUMS)
+    assert run_chunk._cached._cache_size() == before
+
+
+def test_seeds_settle_the_draws_and_an_interrupted_fit_goes_on(tmp_path):
+    release, path = count_release(40.0), tmp_path / "checkpoint"
+    first = na.fit(release, MODEL, checkpoint=path, **SUMS)
+    again = na.fit(release, MODEL, checkpoint=path, **SUMS)
+    assert again.attrs["is_resumed"]
+    assert again.posterior.equals(first.posterior)
+    assert na.fit(release, MODEL, **SUMS).posterior.equals(first.posterior)
+
+
+@pytest.mark.parametrize("mechanism", [na.Laplace, na.Gaussian])
+@pytest.mark.parametrize("num_records", [100, 10**9])
+def test_binomial_posterior_is_that_of_the_exact_law_of_the_count(mechanism, num_records):
+    """Within 0.05 sd, at any n; a scale off by a half is further off."""
+    scale = 5 * np.sqrt(num_records / 100)
+    release = count_release(0.4 * num_records, num_records, scale, mechanism)
+    exact = comparing._count_moments(release, MODEL, num_records)
+    mean, sd = exact.mean["probability"], exact.sd["probability"]
+    drawn = na.fit(release, MODEL, draws=8000, **SUMS).posterior["probability"].values
+    assert abs(np.mean(drawn) - mean) < 0.05 * sd
+    assert abs(np.std(drawn) - sd) < 0.05 * sd
+    wrong = count_release(0.4 * num_records, num_records, 1.5 * scale, mechanism)
+    drawn = na.fit(wrong, MODEL, draws=8000, **SUMS).posterior["probability"].values
+    assert abs(np.std(drawn) - sd) > 0.05 * sd, "the control"
+
+
+@pytest.mark.parametrize("value", [-40.0, 140.0])
+def test_a_count_that_cannot_be_has_a_posterior_at_the_edge(value):
+    draws = na.fit(count_release(value), na.BetaBernoulli("x"), **SUMS)
+    drawn = draws.posterior["probability"].values
+    assert np.all(np.isfinite(drawn))
+    distance = drawn if value < 0 else 1 - drawn
+    assert np.quantile(distance, 0.95) < 0.1
+    with pytest.raises(ValueError, match="values must be possible for 100 records"):
+        count_release(-60.0)
+
+
+def test_auto_is_exact_unless_a_trial_says_that_it_would_take_long(monkeypatch):
+    release = count_release(40.0)
+    assert na.fit(release, MODEL, draws=50, **QUIET).attrs["exactness"] == "exact"
+    monkeypatch.setattr(fitting, "LONG", 0)
+    monkeypatch.setattr(fitting, "TRIAL_RECORDS", 50)
+    assert na.fit(release, MODEL, draws=50, **QUIET).attrs["exactness"] == "exact"
+    monkeypatch.setattr(fitting, "MAX_SECONDS", 1e-9)
+    draws = na.fit(release, MODEL, draws=50, **QUIET)
+    assert draws.attrs["method"] == "statistic_gibbs"
+    assert draws.attrs["method_reason"].startswith("the exact run would take")
+    kept = na.fit(release, MODEL, draws=50, keep_records=2, **QUIET)
+    assert kept.attrs["exactness"] == "exact"
+    model, statistic = na.NaiveBayes("c", 2, {"f": 2}, 1.0, 1.0), na.ClassTables("c", 2, {"f": 2})
+    other = na.Release(
+        [20.0, 20.0, 30.0, 30.0], statistic, na.Laplace(4.0), neighbours="replace",
+        num_records=100,
+    )  # fmt: skip
+    assert na.fit(other, model, draws=50, **QUIET).attrs["exactness"] == "exact"
+
+
+def test_a_trial_that_does_not_end_ends_at_its_deadline(monkeypatch):
+    """Much budget for 10^7 records: exact sweeps of 10,000 as sharply known mix slowly."""
+    monkeypatch.setattr(fitting, "MIN_TRIAL_SECONDS", 0.5)
+    release = count_release(4e6, 10**7, 0.05)
+    begin = time.perf_counter()
+    draws = na.fit(release, MODEL, draws=1000, **QUIET)
+    assert draws.attrs["method"] == "statistic_gibbs"
+    assert time.perf_counter() - begin < 60
+
+
+def test_a_billion_records_need_no_trial(monkeypatch):
+    monkeypatch.setattr(fitting, "run_one", _refuse_records)
+    draws = na.fit(count_release(4e8, 10**9, 30.0), MODEL, **QUIET)
+    assert draws.attrs["exactness"] == "approximate: CLT on the statistic"
+
+
+def _refuse_records(key, problem, settings, *rest):
+    assert settings.kernel == "statistic_gibbs"
+    return _run_one(key, problem, settings, *rest)
+
+
+_run_one = fitting.run_one
+
+
+def test_many_releases_at_once_are_as_one():
+    releases = [count_release(value) for value in (30.0, 40.0, 60.0)]
+    many = na.fit_many(releases, MODEL, draws=2000, **SUMS)
+    assert many.attrs["exactness"] == "approximate: CLT on the statistic"
+    for index, release in enumerate(releases):
+        alone = na.fit(release, MODEL, draws=2000, **SUMS).posterior["probability"].values
+        drawn = many.posterior["probability"].values[..., index]
+        assert abs(np.mean(drawn) - np.mean(alone)) < 0.1 * np.std(alone)
+        assert abs(np.std(drawn) - np.std(alone)) < 0.1 * np.std(alone)
+
+
+class HalfNormal(na.ExponentialFamily):
+    """The size of an error: ``x = |e|`` with e normal of the precision asked for."""
+
+    column: str = eqx.field(static=True)
+    precision: na.GammaPrior
+
+    @property
+    def columns(self):
+        return {self.column: na.Real()}
+
+    @property
+    def supports(self):
+        return {"precision": na.Positive()}
+
+    @property
+    def features(self):
+        return ("x^2",)
+
+    @property
+    def domain(self):
+        return Positives()
+
+    def natural(self, params):
+        return jnp.stack([-params["precision"] / 2])
+
+    def log_partition(self, natural):
+        return -jnp.log(-2 * natural[0]) / 2
+
+    def log_base(self, x):
+        return jnp.full_like(x, np.log(2 / np.pi) / 2)
+
+    def sample_prior(self, key):
+        return {"precision": self.precision.sample(key)}
+
+    def log_prior(self, params):
+        return self.precision.log_density(params["precision"])
+
+    def sample_params(self, key, params, sums, num_records):
+        return {"precision": self.precision.sample_posterior(key, num_records / 2, sums[0] / 2)}
+
+    def is_possible(self, sums, num_records):
+        return sums[0] > 0
+
+
+class WithRecords(HalfNormal):
+    def sample_noise(self, key, num_records):
+        return {self.column: jr.normal(key, (num_records,))}
+
+    def record(self, params, noise):
+        return {self.column: jnp.abs(noise[self.column]) / jnp.sqrt(params["precision"])}
+
+    def noise(self, params, record, fresh):
+        size = record[self.column] * jnp.sqrt(params["precision"])
+        return {self.column: jnp.where(fresh[self.column] < 0, -size, size)}
+
+
+class Unnormalised(HalfNormal):
+    def log_base(self, x):
+        return jnp.zeros_like(x)
+
+
+class WrongPartition(HalfNormal):
+    def log_partition(self, natural):
+        return -jnp.log(-2 * natural[0])
+
+    def log_density(self, params, x):
+        return HalfNormal(self.column, self.precision).log_density(params, x)
+
+
+def errors_release(num_records=100):
+    statistic = na.Clamped("x", 0.0, 2.0, ("x^2",))
+    return na.Release(
+        [0.6 * num_records], statistic, na.Laplace(4.0), neighbours="replace",
+        num_records=num_records,
+    )  # fmt: skip
+
+
+def test_a_family_of_ones_own_needs_no_records():
+    prior = na.GammaPrior(4.0, 3.0)
+    draws = na.fit(errors_release(), HalfNormal("x", prior), draws=4000, **QUIET)
+    assert draws.attrs["method"] == "statistic_gibbs"
+    assert draws.attrs["method_reason"] == "the model cannot draw records"
+    found = na.compare(errors_release(), WithRecords("x", prior), **QUIET)
+    assert found.largest_difference < 0.1
+    with pytest.raises(ValueError, match="needs HalfNormal to have sample_noise and record"):
+        na.fit(errors_release(), HalfNormal("x", prior), method="interweaving", **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        (Unnormalised, "must have the total probability 1 over its domain, got"),
+        (WrongPartition, "log_partition.* must be the mean of its features"),
+    ],
+)
+def test_a_family_whose_parts_do_not_belong_together_is_refused(family, message):
+    with pytest.raises(ValueError, match=message):
+        na.fit(errors_release(), family("x", na.GammaPrior(4.0, 3.0)), **SUMS)
+
+
+def test_compare_runs_both_on_the_release():
+    found = na.compare(count_release(40.0, scale=5.0), MODEL, **QUIET)
+    assert found.how == "both on the release"
+    assert found.num_records == 100
+    assert found.largest_difference < 0.1
+    assert "difference_in_sd" in str(found)
+
+
+def test_compare_takes_the_exact_law_of_a_count_where_n_is_large():
+    release = count_release(4e8, 10**9, 3e4)
+    found = na.compare(release, MODEL, **QUIET)
+    assert found.how == "on the release, against the exact law of its sum"
+    assert found.largest_difference < 0.1
+    plain = stats.beta(10 + 4e8, 10 + 6e8).std()
+    assert found.rows["probability"]["sd"] > 1.5 * plain, "it has the noise"
+
+
+def test_compare_takes_fewer_records_where_no_law_is_known(monkeypatch):
+    monkeypatch.setattr(comparing, "MAX_SMALLER", 2000)
+    statistic = na.Clamped("x", 0.0, 2.0)
+    release = na.Release(
+        [2.5e8], statistic, na.Laplace(2e4), neighbours="replace", num_records=10**9
+    )
+    found = na.compare(release, na.Exponential("x", na.GammaPrior(8.0, 2.0)), **QUIET)
+    assert found.how == (
+        "both on a release of 2000 records, its noise scaled with their square root"
+    )
+    assert found.largest_difference < 0.1
+
+
+BAD = {
+    "no family": (
+        lambda: na.fit(
+            na.Release(
+                [1.0, 2.0, 3.0, 4.0], na.ClassTables("c", 2, {"f": 2}), na.Laplace(1.0),
+                neighbours="replace", num_records=10,
+            ),
+            na.NaiveBayes("c", 2, {"f": 2}, 1.0, 1.0),
+            **SUMS,
+        ),
+        "'statistic_gibbs' needs an ExponentialFamily, got NaiveBayes",
+    ),
+    "another column": (
+        lambda: na.fit(count_release(4.0), na.BetaBernoulli("y"), **SUMS),
+        "model must have the column 'x' that Count reads",
+    ),
+    "another kind": (
+        lambda: na.fit(count_release(4.0), na.Poisson("x", na.GammaPrior(1, 1)), **SUMS),
+        "column 'x' must mean the same to both",
+    ),
+    "discrete noise": (
+        lambda: na.fit(count_release(4.0, mechanism=na.DiscreteLaplace), MODEL, **SUMS),
+        "needs Laplace or Gaussian noise, got DiscreteLaplace",
+    ),
+    "no bounds": (
+        lambda: na.fit(
+            na.Release(
+                [1.0], na.FunctionStatistic(lambda record: jnp.tanh(record["x"])[None], ["t"]),
+                na.Laplace(1.0), neighbours="replace", num_records=10,
+            ),
+            na.Normal("x", na.NormalPrior(0, 1), 1.0),
+            **SUMS,
+        ),
+        "needs a statistic of the column 'x' alone|needs a statistic with bounds",
+    ),
+    "reversed bounds": (lambda: na.Redacted("x", 2.0, 1.0), "bounds of x"),
+    "records to keep": (
+        lambda: na.fit(count_release(4.0), MODEL, keep_records=2, **SUMS),
+        "keep_records must be 0",
+    ),
+    "a proposal": (
+        lambda: na.fit(count_release(4.0), MODEL, proposal=na.RandomWalk({"x": 1.0}), **SUMS),
+        "takes no proposal and no params_step",
+    ),
+    "one method": (
+        lambda: na.compare(count_release(4.0), MODEL, methods=["auto"], **QUIET),
+        "methods must be two, got 1",
+    ),
+    "unknown method": (
+        lambda: na.compare(count_release(4.0), MODEL, methods=["auto", "vi"], **QUIET),
+        "method must be one of",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "message"), BAD.values(), ids=BAD)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FAMILIES)
+def test_agrees_with_record_augmentation(case):
+    """Mean and sd within 0.05 posterior sd, at effective sizes of 10,000 and more."""
+    model, statistic = FAMILIES[case]
+    release = release_from_prior(model, statistic, 1.0, 100)
+    fixed = {"chains": 8, "draws": 5000, **QUIET}
+    exact, found = (na.summarize(na.fit(release, model, method=method, **fixed))
+                    for method in ("interweaving", "statistic_gibbs"))  # fmt: skip
+    assert min(exact["ess_bulk"].min(), found["ess_bulk"].min()) > 10_000
+    for name, row in exact.iterrows():
+        print(
+            case,
+            name,
+            (found.loc[name, "mean"] - row["mean"]) / row["sd"],
+            found.loc[name, "sd"] / row["sd"],
+            row["sd_ratio"],
+        )
+        assert abs(found.loc[name, "mean"] - row["mean"]) < 0.05 * row["sd"], name
+        assert abs(found.loc[name, "sd"] - row["sd"]) < 0.05 * row["sd"], name

@@ -99,7 +99,7 @@ FAMILIES = {
     "exponential": (na.Exponential("x", na.GammaPrior(4.0, 3.0)), na.Clamped("x", 0.0, 2.0)),
     "exponential-redacted": (
         na.Exponential("x", na.GammaPrior(4.0, 3.0)),
-        na.Redacted("x", 0.0, 3.0, ("x",)),
+        na.Redacted("x", 0.0, 3.0),
     ),
     "gamma": (na.Gamma("x", 0.7, na.GammaPrior(4.0, 3.0)), na.Clamped("x", 0.1, 2.0)),
     "gamma-redacted": (na.Gamma("x", 2.5, na.GammaPrior(4.0, 3.0)), na.Redacted("x", 0.2, 6.0)),

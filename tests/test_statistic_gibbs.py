@@ -105,14 +105,9 @@ def test_auto_is_exact_unless_a_trial_says_that_it_would_take_long(monkeypatch):
     assert draws.attrs["method_reason"].startswith("the exact run would take")
     kept = na.fit(release, MODEL, draws=50, keep_records=2, **QUIET)
     assert kept.attrs["exactness"] == "exact"
-    model, statistic = na.NaiveBayes("c", 2, {"f": 2}, 1.0, 1.0), na.ClassTables("c", 2, {"f": 2})
-    other = na.Release(
-        [20.0, 20.0, 30.0, 30.0], statistic, na.Laplace(4.0), neighbours="replace",
-        num_records=100,
-    )  # fmt: skip
-    assert na.fit(other, model, draws=50, **QUIET).attrs["exactness"] == "exact"
 
 
+@pytest.mark.slow
 def test_a_trial_that_does_not_end_ends_at_its_deadline(monkeypatch):
     """Much budget for 10^7 records: exact sweeps of 10,000 as sharply known mix slowly."""
     monkeypatch.setattr(fitting, "MIN_TRIAL_SECONDS", 0.5)
@@ -204,6 +199,12 @@ class WithRecords(HalfNormal):
         return {self.column: jnp.where(fresh[self.column] < 0, -size, size)}
 
 
+@pytest.mark.slow
+def test_a_family_of_ones_own_agrees_with_its_records():
+    found = na.compare(errors_release(), WithRecords("x", na.GammaPrior(4.0, 3.0)), **QUIET)
+    assert found.largest_difference < 0.1
+
+
 class Unnormalised(HalfNormal):
     def log_base(self, x):
         return jnp.zeros_like(x)
@@ -230,8 +231,6 @@ def test_a_family_of_ones_own_needs_no_records():
     draws = na.fit(errors_release(), HalfNormal("x", prior), draws=4000, **QUIET)
     assert draws.attrs["method"] == "statistic_gibbs"
     assert draws.attrs["method_reason"] == "the model cannot draw records"
-    found = na.compare(errors_release(), WithRecords("x", prior), **QUIET)
-    assert found.largest_difference < 0.1
     with pytest.raises(ValueError, match="needs HalfNormal to have sample_noise and record"):
         na.fit(errors_release(), HalfNormal("x", prior), method="record_augmentation", **QUIET)
 
@@ -265,6 +264,7 @@ def test_compare_takes_the_exact_law_of_a_count_where_n_is_large():
     assert found.rows["probability"]["sd"] > 1.5 * plain, "it has the noise"
 
 
+@pytest.mark.slow
 def test_compare_takes_fewer_records_where_no_law_is_known(monkeypatch):
     monkeypatch.setattr(comparing, "MAX_SMALLER", 2000)
     statistic = na.Clamped("x", 0.0, 2.0)

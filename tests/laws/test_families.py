@@ -23,7 +23,7 @@ from tests.laws.members import FAMILIES
 from tests.statistical import MAX_Z, MIN_P, z_score
 
 # In the fast tests; the others are slow, by their number.
-FIRST = ("beta-bernoulli", "poisson-redacted", "exponential-redacted", "normal-redacted")
+FIRST = ("beta-bernoulli", "exponential-redacted", "normal-redacted")
 CASES = [
     pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST), id=name) for name in FAMILIES
 ]
@@ -195,6 +195,7 @@ def test_truncated_moments_are_those_of_quadrature(case, lower, upper):
     assert np.allclose(variance, expected_variance, rtol=1e-8, atol=0)
 
 
+@pytest.mark.slow
 def test_many_whole_numbers_are_summed_by_few_points():
     """Windows of 1,100 and 35,000 whole numbers."""
     model = FAMILIES["poisson"][0]

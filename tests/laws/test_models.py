@@ -17,7 +17,9 @@ from tests.laws.chains import KERNELS, prior_shape
 from tests.laws.members import MODELS, SUPPORTS, known_for
 from tests.statistical import MAX_Z, MIN_P, z_score
 
-LONG = ("naive-bayes", "regression", "logistic", "logistic-table")  # half a minute each
+LONG = (
+    "naive-bayes", "regression", "logistic", "logistic-table", "binomial", "gamma", "pareto",
+)  # fmt: skip
 REACHED_LATE = (*LONG, "dirichlet-categorical", "exponential", "poisson", "normal-redacted")
 
 

@@ -1,4 +1,4 @@
-"""The how-to runs as it stands, and its three ways lead to one posterior."""
+"""The how-tos run as they stand, and what they say of their results is so."""
 
 import re
 from pathlib import Path
@@ -9,16 +9,16 @@ import pytest
 import noiseaware as na
 from tests.statistical import MAX_Z
 
-PAGE = Path(__file__).parents[1] / "docs" / "your-own-model.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.fixture(scope="module")
-def names():
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 8
+def names_of(page, num_blocks):
+    """All that its blocks define, run one after the other."""
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    assert len(blocks) == num_blocks
     found: dict = {"results": []}
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), found)
+        exec(compile(block, page, "exec"), found)
         if "draws = " in block:
             found["results"].append(found["draws"])
     return found
@@ -31,7 +31,8 @@ def rate(draws):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
-def test_three_ways_and_another_step_have_one_posterior(names):
+def test_three_ways_and_another_step_have_one_posterior():
+    names = names_of("your-own-model.md", 8)
     by_region, by_blackjax, noisy_mean = names["results"]
     fits = [*names["fits"].values(), by_blackjax]
     assert len(fits) == 4
@@ -45,3 +46,12 @@ def test_three_ways_and_another_step_have_one_posterior(names):
     row = na.summarize(noisy_mean).loc["mean"]
     expected = -2.1 / (1 / 100 + 1 / 9) / precision
     assert abs(row["mean"] - expected) < MAX_Z * row["sd"] / np.sqrt(row["ess_bulk"])
+
+
+@pytest.mark.slow
+def test_sums_in_place_of_records(capsys):
+    names = names_of("exponential-families.md", 3)
+    assert "statistic_gibbs against auto: both on the release" in capsys.readouterr().out
+    for draws in names["results"]:
+        assert draws.attrs["exactness"] == "approximate: CLT on the statistic"
+        assert na.summarize(draws)["r_hat"].max() < 1.01

@@ -40,7 +40,7 @@ class Laplace(Mechanism):
     def sample_variances(self, key, noise):
         """Laplace noise is normal with an exponential variance of mean ``2 b^2``. Given the noise,
         ``b^2 / variance`` is inverse Gaussian with mean ``1 / r``, ``r = |noise| / b``, and shape 1
-        [BS18, App. B]; in the form of Michael, Schucany & Haas (1976), written for the variance,
+        [BS18, App. B]; in the form of [MSH76], written for the variance,
         nothing cancels or overflows as r falls to 0, where the variance is ``b^2 chi^2_1``.
         """
         key_square, key_choice = jr.split(key)

@@ -10,7 +10,7 @@ import pytest
 
 import noiseaware as na
 from noiseaware.convergence import bulk_ess
-from tests.laws.members import CASES
+from tests.laws.members import CASES, FAMILIES
 from tests.statistical import MAX_Z
 
 QUIET = {"seed": 1, "progress": False}
@@ -39,6 +39,26 @@ def exponential():
 def poisson():
     rate = numpyro.sample("rate", dist.Gamma(3.0, 1.0))
     numpyro.sample("x", dist.Poisson(rate))
+
+
+def binomial():
+    probability = numpyro.sample("probability", dist.Beta(2.0, 3.0))
+    numpyro.sample("x", dist.Binomial(5, probability))
+
+
+def geometric():
+    probability = numpyro.sample("probability", dist.Beta(4.0, 3.0))
+    numpyro.sample("x", dist.Geometric(probability))
+
+
+def gamma():
+    rate = numpyro.sample("rate", dist.Gamma(4.0, 3.0))
+    numpyro.sample("x", dist.Gamma(0.7, rate))
+
+
+def pareto():
+    exponent = numpyro.sample("exponent", dist.Gamma(8.0, 3.0))
+    numpyro.sample("x", dist.Pareto(2.0, exponent))
 
 
 def regression():
@@ -109,7 +129,7 @@ def logistic_table():
     numpyro.sample("y", dist.Bernoulli(logits=score))
 
 
-TWINS = {  # function, columns, name in CASES
+TWINS = {  # function, columns, name in CASES or FAMILIES
     "normal-both": (normal, ["x"], "normal"),
     "naive-bayes": (naive_bayes, ["c", "f", "g"], "naive-bayes"),
     "regression-unknown": (regression_all_unknown, ["a", "b", "y"], "regression"),
@@ -119,6 +139,10 @@ TWINS = {  # function, columns, name in CASES
     "normal": (normal_mean, ["x"], "normal-mean"),
     "exponential": (exponential, ["x"], "exponential"),
     "poisson": (poisson, ["x"], "poisson"),
+    "binomial": (binomial, ["x"], "binomial"),
+    "geometric": (geometric, ["x"], "geometric"),
+    "gamma": (gamma, ["x"], "gamma"),
+    "pareto": (pareto, ["x"], "pareto"),
     "regression": (regression, ["a", "b", "y"], "regression-known"),
     "logistic": (logistic, ["a", "b", "y"], "logistic"),
 }
@@ -127,7 +151,7 @@ TWINS = {  # function, columns, name in CASES
 def twins(name):
     function, columns, case = TWINS[name]
     levels = {"categorical": {"x": ("u", "v", "w")}, "logistic-table": {"a": ("u", "v")}}.get(name)
-    return na.NumpyroModel(function, columns, levels), *CASES[case]
+    return na.NumpyroModel(function, columns, levels), *(FAMILIES | CASES)[case]
 
 
 @pytest.mark.parametrize("name", [name for name in TWINS if name != "regression-unknown"])

@@ -15,6 +15,7 @@ import noiseaware as na
 from noiseaware import comparing, diagnostics, fitting
 from noiseaware.chains import run_chunk
 from noiseaware.models.domain import Positives
+from noiseaware.running import DeadlineError
 from tests.laws.members import FAMILIES
 
 MODEL = na.BetaBernoulli("x", 10, 10)
@@ -93,6 +94,16 @@ def test_a_count_that_cannot_be_has_a_posterior_at_the_edge(value):
         count_release(-60.0)
 
 
+@pytest.mark.parametrize("value", [1.0, 99.0])
+def test_a_count_near_the_edge_is_a_known_deviation(value):
+    """The mean is off by more than 0.05 posterior sd, and less than 0.5."""
+    release, model = count_release(value), na.BetaBernoulli("x")
+    exact = comparing._count_moments(release, model, 100)
+    drawn = na.fit(release, model, draws=4000, **SUMS).posterior["probability"].values
+    off = abs(np.mean(drawn) - exact.mean["probability"]) / exact.sd["probability"]
+    assert 0.05 < off < 0.5
+
+
 def test_auto_is_exact_unless_a_trial_says_that_it_would_take_long(monkeypatch):
     release = count_release(40.0)
     assert na.fit(release, MODEL, draws=50, **QUIET).attrs["exactness"] == "exact"
@@ -116,6 +127,29 @@ def test_a_trial_that_does_not_end_ends_at_its_deadline(monkeypatch):
     draws = na.fit(release, MODEL, draws=1000, **QUIET)
     assert draws.attrs["method"] == "statistic_gibbs"
     assert time.perf_counter() - begin < 60
+
+
+def test_a_trial_that_was_too_long_says_so(monkeypatch):
+    def late(*arguments):
+        raise DeadlineError
+
+    asked = {"num_records": None, "seed": 0, "chains": 4, "draws": 1000}
+    monkeypatch.setattr(fitting, "run_one", late)
+    for num_records in (50_000, 10**6, 10**7):
+        assert fitting.exact_run_is_long(count_release(4e4, num_records), MODEL, **asked)
+
+
+def test_a_trial_has_no_more_records_than_the_release(monkeypatch):
+    seen = []
+
+    def look(key, problem, settings, bar, checkpoint):
+        seen.append((settings.num_records, float(problem.mechanism.spread()), bar.seconds))
+        raise DeadlineError
+
+    monkeypatch.setattr(fitting, "run_one", look)
+    asked = {"num_records": None, "seed": 0, "chains": 4, "draws": 250_000}
+    fitting.exact_run_is_long(count_release(40.0), MODEL, **asked)
+    assert seen == [(100, 1.0, 600.0)]
 
 
 def test_a_billion_records_need_no_trial(monkeypatch):
@@ -255,6 +289,33 @@ def test_compare_runs_both_on_the_release():
     assert "difference_in_sd" in str(found)
 
 
+def test_compare_of_exact_methods_runs_both(monkeypatch):
+    asked = QUIET | {"draws": 500}
+    with pytest.raises(ValueError, match="methods must be distinct"):
+        na.compare(count_release(40.0), MODEL, methods=["auto", "interweaving"], **asked)
+    monkeypatch.setattr(comparing, "exact_run_is_long", lambda *args, **options: True)
+    methods = ["interweaving", "record_augmentation"]
+    found = na.compare(count_release(4000.0, 10_000), MODEL, methods=methods, **asked)
+    assert found.num_records == 1000
+    assert 0 < abs(found.rows["probability"]["difference_in_errors"]) < 6
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_the_exact_law_of_a_count_covers_what_a_strong_prior_makes_likely(scale):
+    """The prior pulls harder than Laplace noise of this scale holds."""
+    n, a = 10**9, 1e6
+    release = count_release(4e8 if scale > 1 else 4.0, n if scale > 1 else 10, scale)
+    model = na.BetaBernoulli("x", a, a) if scale > 1 else na.BetaBernoulli("x", 1, 1)
+    found = comparing._count_moments(release, model, release.num_records)
+    if scale > 1:
+        assert found.mean["probability"] == pytest.approx(0.49988, abs=1e-4)
+        return
+    counts = np.arange(11)
+    weight = np.exp(-np.abs(counts - 4.0))  # the prior predictive is uniform
+    mean = np.sum(weight * (1 + counts) / 12) / np.sum(weight)
+    assert found.mean["probability"] == pytest.approx(mean, rel=1e-12)
+
+
 def test_compare_takes_the_exact_law_of_a_count_where_n_is_large():
     release = count_release(4e8, 10**9, 3e4)
     found = na.compare(release, MODEL, **QUIET)
@@ -276,6 +337,17 @@ def test_compare_takes_fewer_records_where_no_law_is_known(monkeypatch):
         "both on a release of 2000 records, its noise scaled with their square root"
     )
     assert found.largest_difference < 0.1
+
+
+class Rounded(na.Count):
+    """A statistic of a real column that says nothing of where it is smooth."""
+
+    @property
+    def columns(self):
+        return {self.column: na.Real()}
+
+    def __call__(self, record):
+        return jnp.asarray(record[self.column] > 0, float)[None]
 
 
 BAD = {
@@ -311,7 +383,17 @@ BAD = {
             na.Normal("x", na.NormalPrior(0, 1), 1.0),
             **SUMS,
         ),
-        "needs a statistic of the column 'x' alone|needs a statistic with bounds",
+        "needs a statistic of the column 'x' alone",
+    ),
+    "not smooth": (
+        lambda: na.fit(
+            na.Release(
+                [1.0], Rounded("x"), na.Laplace(1.0), neighbours="replace", num_records=10
+            ),
+            na.Normal("x", na.NormalPrior(0, 1), 1.0),
+            **SUMS,
+        ),
+        "needs a statistic with bounds, such as Clamped or Redacted, got Rounded",
     ),
     "reversed bounds": (lambda: na.Redacted("x", 2.0, 1.0), "bounds of x"),
     "records to keep": (
@@ -390,7 +472,7 @@ CALIBRATED = {
 
 def calibration(name, num_records, epsilon, num_sets, factor=1.0):
     """Of the first parameter, and how much of the prior's sd the posterior has on average;
-    ``factor`` is by how much the analyst takes the noise too large.
+    ``factor`` is by how much the analyst takes the noise for larger than it is.
     """
     model, statistic, param = CALIBRATED[name]
     mechanism = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
@@ -428,6 +510,8 @@ def calibration(name, num_records, epsilon, num_sets, factor=1.0):
     ],
 )
 def test_is_calibrated(name):
-    found, contraction = calibration(name, 100, 1.0, 1000)
+    found, contraction = calibration(name, 100, 0.2, 1000)
     assert contraction < 0.95
     assert found.p > 1e-3 / len(CALIBRATED)
+    wrong, _ = calibration(name, 100, 0.2, 1000, factor=0.3)
+    assert wrong.p < 1e-3 / len(CALIBRATED), "the control"

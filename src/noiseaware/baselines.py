@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.scipy import stats
 
 import noiseaware
 from noiseaware import draws as draws_
@@ -26,6 +27,8 @@ from noiseaware.release import Release
 from noiseaware.schema import as_records
 
 NUM_PRIOR_DRAWS = 4000
+NUM_FIRST_STEPS = 500  # left out: a step may be one of a Gibbs sampler
+NUM_CELLS = 4096
 NUM_HALVINGS = 50
 
 
@@ -52,8 +55,8 @@ def fit_naive(
     chains=4,
     draws=1000,
 ):
-    """The conjugate update on released sums as if they were the model's own, moved to the nearest
-    that are possible on the way to those of the prior's mean.
+    """The conjugate update on released sums as if they were the model's own, moved to the first
+    that are possible on the way to those expected under the prior.
 
     ``release`` may be a Release or, for what was never published, sums in the order of the model's
     features, with ``num_records``.
@@ -86,12 +89,12 @@ def fit_one_posterior_samples(
     lower: float,
     upper: float,
 ):
-    """Private draws, ``epsilon / draws`` each: from Beta(a + w s, b + w (n - s)) within [lower,
-    upper], w = epsilon / (2 draws log-odds range).
+    """Draws of ``epsilon / draws`` each under ``replace``: from Beta(a + w s, b + w (n - s)) within
+    [lower, upper], on a grid of ``NUM_CELLS`` cells, with ``w = epsilon / (2 D draws)``.
 
-    For one record the log likelihood changes by at most ``D = log max(upper / (1 - upper), (1 -
-    lower) / lower)`` between neighbours, for any probability within the bounds; so a draw's density
-    changes by at most ``exp(2 w D)``. From a seeded generator: for studies, not for release.
+    Between neighbours the log likelihood changes by at most ``D = log max(upper / (1 - upper), (1 -
+    lower) / lower)``, the largest log-odds within the bounds; so a draw's density changes by a
+    factor of at most ``exp(2 w D)``. From a seeded generator: for studies, not for release.
     """
     if not isinstance(model, BetaBernoulli):
         raise ValueError(f"model must be a BetaBernoulli, got {model!r}.")
@@ -110,13 +113,13 @@ def fit_one_posterior_samples(
             zeros=weight * (len(column) - np.sum(column)),
             bounds=np.array([lower, upper]),
         )
-        label = f"private draws of a tempered posterior, epsilon {epsilon:g} in all"
+        label = f"simulated draws of a tempered posterior, epsilon {epsilon:g}, not for release"
         return _fitted(model, step, seed, 1, draws, "fit_one_posterior_samples", label)
 
 
 def nearest_possible(model: ExponentialFamily, sums, num_records):
-    """The sums, or where they are not possible the first that are on the way to those expected at
-    the prior's mean. What is possible is convex.
+    """The sums, or where they are not possible the first that are on the way to the prior's median
+    of expected sums. What is possible is convex.
     """
     params = jax.vmap(model.sample_prior)(jr.split(jr.key(0), NUM_PRIOR_DRAWS))
     means = jax.vmap(lambda params: jax.grad(model.log_partition)(model.natural(params)))(params)
@@ -150,19 +153,12 @@ def _given_sums(key, params, *, model, sums, num_records):
 
 
 def _tempered(key, params, *, model, ones, zeros, bounds):
-    """By rejection within the bounds, each time a draw of the whole."""
-
-    def is_outside(carry):
-        _, value = carry
-        return (value < bounds[0]) | (value > bounds[1])
-
-    def draw(carry):
-        key, _ = carry
-        key, key_draw = jr.split(key)
-        return key, jr.beta(key_draw, model.a + ones, model.b + zeros)
-
-    _, value = jax.lax.while_loop(is_outside, draw, (key, jnp.full((), -1.0)))
-    return {"probability": value}
+    """A cell by its density, and a place in it: as quick for any records."""
+    key_cell, key_place = jr.split(key)
+    width = (bounds[1] - bounds[0]) / NUM_CELLS
+    centres = bounds[0] + width * (np.arange(NUM_CELLS) + 0.5)
+    cell = jr.categorical(key_cell, stats.beta.logpdf(centres, model.a + ones, model.b + zeros))
+    return {"probability": centres[cell] + width * (jr.uniform(key_place) - 0.5)}
 
 
 @eqx.filter_jit
@@ -174,7 +170,9 @@ def _chains(key, model: Model, step, chains: int, draws: int):
             params = step(key, params)
             return params, params
 
-        return jax.lax.scan(advance, model.sample_prior(key_start), jr.split(key_steps, draws))[1]
+        keys = jr.split(key_steps, NUM_FIRST_STEPS + draws)
+        drawn = jax.lax.scan(advance, model.sample_prior(key_start), keys)[1]
+        return jax.tree.map(lambda values: values[NUM_FIRST_STEPS:], drawn)
 
     key_chains, key_prior = jr.split(key)
     prior = jax.vmap(model.sample_prior)(jr.split(key_prior, NUM_PRIOR_DRAWS))

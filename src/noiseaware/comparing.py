@@ -8,7 +8,7 @@ law of the sum is known, and the posterior is a sum over all counts s:
 
 Else both methods run on a smaller release: n' records, sums scaled by n'/n and noise by
 sqrt(n'/n), which keeps the ratio of noise to sampling error. What a central limit theorem leaves
-out is larger at n' than at n, so the difference found is one that n does not exceed.
+out is larger at n' than at n, so the difference found is likely larger than that at n.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from noiseaware.statistics import Count
 
 MAX_SMALLER = 100_000
 MAX_TERMS = 5_000_000
+NEGLIGIBLE = 1e-20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ def compare(
         release: what was published.
         model: prior and record law.
         seed: of all random numbers.
-        methods: two of ``fit``'s; ``"auto"`` stands for the exact one here.
+        methods: two of ``fit``'s; ``"auto"`` stands for its exact one here.
         num_records: n, where the release does not make it public.
         chains: of each fit.
         draws: kept draws a chain.
@@ -100,25 +101,28 @@ def compare(
     Where an exact run would take more than ten minutes, the comparison is with the exact law of the
     sum if that is known, else with fewer records; ``how`` says so.
     """
+    for method in methods:
+        validate.one_of("method", method, METHODS)
+    exact_method = "interweaving" if model.has_noise_map else "record_augmentation"
+    methods = [exact_method if method == "auto" else method for method in methods]
     methods = validate.distinct("methods", methods)
     if len(methods) != 2:
         raise ValueError(f"methods must be two, got {len(methods)}.")
-    for method in methods:
-        validate.one_of("method", method, METHODS)
     fixed: dict[str, Any] = {"seed": seed, "chains": chains, "draws": draws}
     n = agreed_count(release, num_records)
     how, exact = "both on the release", None
-    needs_exact = any(method in EXACT for method in methods)
-    if needs_exact and exact_run_is_long(release, model, num_records=n, **fixed):
-        if isinstance(model, BetaBernoulli) and isinstance(release.statistic, Count):
+    num_exact = sum(method in EXACT for method in methods)
+    if num_exact > 0 and exact_run_is_long(release, model, num_records=n, **fixed):
+        is_count = isinstance(release.statistic, Count) and num_exact == 1
+        if is_count and isinstance(model, BetaBernoulli):
             exact = _count_moments(release, model, n)
             how = "on the release, against the exact law of its sum"
         else:
-            release, n = _smaller(release, n), MAX_SMALLER
+            smaller = min(MAX_SMALLER, max(n // 10, 1))
+            release, n = _scaled(release, n, smaller), smaller
             how = f"both on a release of {n} records, its noise scaled with their square root"
     found = []
-    of_model = "interweaving" if model.has_noise_map else "record_augmentation"
-    for method in (of_model if method == "auto" else method for method in methods):
+    for method in methods:
         if method in EXACT and exact is not None:
             found.append(exact)
             continue
@@ -154,8 +158,8 @@ def _rows(first: _Moments, second: _Moments) -> dict[str, dict[str, float]]:
     return rows
 
 
-def _smaller(release: Release, num_records: int) -> Release:
-    ratio = MAX_SMALLER / num_records
+def _scaled(release: Release, num_records: int, smaller: int) -> Release:
+    ratio = smaller / num_records
     mechanism = release.mechanism.with_spread(release.mechanism.spread() * np.sqrt(ratio))
     values = release.values * ratio
     return Release(
@@ -163,22 +167,30 @@ def _smaller(release: Release, num_records: int) -> Release:
         release.statistic,
         mechanism,
         neighbours=release.neighbours,
-        num_records=MAX_SMALLER,
+        num_records=smaller,
         noise=release.noise,
     )
 
 
 def _count_moments(release: Release, model: BetaBernoulli, num_records: int) -> _Moments:
-    """Of the probability, over all counts that matter."""
-    spread = 60 * float(np.max(release.mechanism.spread()))
-    low = int(np.clip(np.floor(release.values[0] - spread), 0, num_records))
-    high = int(np.clip(np.ceil(release.values[0] + spread), 0, num_records))
-    stride = -(-(high - low + 1) // MAX_TERMS)
-    counts = np.arange(low, high + 1, stride, dtype=float)
-    ones, zeros = model.a + counts, model.b + num_records - counts
-    log_choices = -special.betaln(1 + counts, 1 + num_records - counts)
-    log_weight = log_choices + special.betaln(ones, zeros) + _log_noise(release, counts)
-    weight = special.softmax(log_weight)
+    """Of the probability, over all counts that matter: a window around the release that widens
+    until its ends have no weight.
+    """
+    reach = 60 * float(np.max(release.mechanism.spread()))
+    while True:
+        low = int(np.clip(np.floor(release.values[0] - reach), 0, num_records))
+        high = int(np.clip(np.ceil(release.values[0] + reach), 0, num_records))
+        stride = -(-(high - low + 1) // MAX_TERMS)
+        counts = np.arange(low, high + 1, stride, dtype=float)
+        ones, zeros = model.a + counts, model.b + num_records - counts
+        log_choices = -special.betaln(1 + counts, 1 + num_records - counts)
+        weight = special.softmax(
+            log_choices + special.betaln(ones, zeros) + _log_noise(release, counts)
+        )
+        is_low_end = low == 0 or weight[0] < NEGLIGIBLE
+        if is_low_end and (high == num_records or weight[-1] < NEGLIGIBLE):
+            break
+        reach *= 2
     total = ones + zeros
     mean = weight @ (ones / total)
     within = weight @ (ones * zeros / (total**2 * (total + 1)))

@@ -38,6 +38,8 @@ def ranks(draws: np.ndarray, truth: np.ndarray, rng: np.random.Generator) -> np.
     independent; see ``thinned``.
     """
     draws, truth = np.asarray(draws, float), np.asarray(truth, float)
+    if len(draws) == 0:
+        raise ValueError("draws must be one or more, got none.")
     below = np.sum(draws < truth, axis=0)
     ties = np.sum(draws == truth, axis=0)
     return (below + rng.uniform(size=truth.shape) * (1 + ties)) / (len(draws) + 1)
@@ -49,6 +51,11 @@ def thinned(draws: np.ndarray, effective: np.ndarray) -> np.ndarray:
     """
     num_chains, num_draws = draws.shape[:2]
     step = int(np.ceil(num_chains * num_draws / max(float(np.min(effective)), 1.0)))
+    if step > num_draws:
+        raise ValueError(
+            f"draws are too dependent to thin: {np.min(effective):g} effective in {num_chains} "
+            f"chains of {num_draws}."
+        )
     kept = draws[:, step - 1 :: step]
     return kept.reshape(-1, *draws.shape[2:])
 

@@ -76,8 +76,9 @@ def fit(
             a dict or a DataFrame with a row for every record.
         method: ``"interweaving"`` or ``"record_augmentation"`` (the plain sweep), exact, at a cost
             that grows with n; ``"statistic_gibbs"``, for an ``ExponentialFamily``, approximate, at
-            one that does not; or ``"auto"``: exact, unless a trial says that it would take more
-            than ten minutes, the approximation is there, and no checkpoint is asked for.
+            one that does not; or ``"auto"``: exact, unless that would take more than ten minutes
+            (from a short trial), the approximation is there, and no checkpoint is asked for, or the
+            model cannot draw records.
         chains: number of chains, each started from its own draw of the prior or, from 100,000
             records on, of a pilot's wider posterior.
         draws: kept draws a chain.
@@ -100,7 +101,8 @@ def fit(
         posterior_predictive (the release replicated), and provenance in its attributes. Of the
         sample_stats, ``log_density`` is log g(release | imputed sums), ``acceptance_rate`` that of
         records, and ``min_log_ratio`` the smallest log g ratio of a proposal: at least -epsilon for
-        a record under pure DP. ``warm_up_seconds`` count compilation.
+        a record under pure DP. Under ``"statistic_gibbs"`` the rate is that of sums drawn anew, and
+        the ratio 0. ``warm_up_seconds`` count compilation.
     """
     problem, settings = _asked(
         release, model, seed=seed, num_records=num_records, known=known, method=method,
@@ -132,7 +134,8 @@ def fit(
         if seconds > MAX_SECONDS and not (keep_records or proposal or params_step):
             settings = settings._replace(kernel="statistic_gibbs")
             problem = _of_sums(problem, settings.num_records)
-            reason = f"the exact run would take {seconds / 60:.0f} minutes or more"
+            minutes = f"{seconds / 60:.0f}" if np.isfinite(seconds) else "ten"
+            reason = f"the exact run would take {minutes} minutes or more"
     asked = {name.removeprefix("num_"): value for name, value in settings._asdict().items()}
     file = Checkpoint(checkpoint, _identity(problem) | {"seed": seed} | asked)
     _say_if_plain(method, model)
@@ -180,10 +183,10 @@ def fit_many(
     """Fit each of many releases on its own: the same model, statistic and number of records, other
     sums and noise scales. For calibration and coverage studies.
 
-    Arguments are those of ``fit``, without checkpoints and kept records; ``"auto"`` is always
-    exact; Ctrl-C returns nothing. Release i draws from the seed and i. All releases share the size
-    of blocks, and some of them what warm-up chooses beside the shape of the params' move: sweeps,
-    unless given, and how many records stand for all.
+    Arguments are those of ``fit``, without checkpoints and kept records; ``"auto"`` is exact for
+    every model that can draw records; Ctrl-C returns nothing. Release i draws from the seed and i.
+    All releases share the size of blocks, and some of them what warm-up chooses beside the shape of
+    the params' move: sweeps, unless given, and how many records stand for all.
 
     Returns:
         ``fit``'s container with one more dimension, ``fit``, after (chain, draw): ArviZ's functions
@@ -329,16 +332,19 @@ def exact_run_is_long(
 
 
 def _seconds_if_long(problem: Problem, settings: Settings, seed: int) -> float:
-    """What the exact run would take, from a trial with fewer records on a release scaled to so
-    many; 0 where the run is surely short.
+    """What the exact run would take, from a trial with at most ``TRIAL_RECORDS`` records on a
+    release scaled to so many; 0 where the run is surely short, infinite where the trial was too
+    long itself.
     """
     visits = settings.num_records * settings.num_chains * settings.num_draws
     if visits < LONG:
         return 0.0
     if visits > SURELY_LONG:
         return visits / SURELY_LONG * MAX_SECONDS
-    trial = settings._replace(num_records=TRIAL_RECORDS, num_draws=TRIAL_DRAWS, keep_records=0)
-    ratio = TRIAL_RECORDS / settings.num_records
+    num_records = min(TRIAL_RECORDS, settings.num_records)
+    num_draws = min(TRIAL_DRAWS, settings.num_draws)
+    trial = settings._replace(num_records=num_records, num_draws=num_draws, keep_records=0)
+    ratio = num_records / settings.num_records
     # The trial is shorter than a whole run with its records: if it lasts, the run does.
     bar = Deadline(max(MAX_SECONDS * ratio, MIN_TRIAL_SECONDS))
     with jax.enable_x64(True):
@@ -346,9 +352,9 @@ def _seconds_if_long(problem: Problem, settings: Settings, seed: int) -> float:
         try:
             run = run_one(key, pilot.scaled(problem, ratio), trial, bar, Checkpoint(None))
         except DeadlineError:
-            return bar.seconds / ratio
+            return np.inf
     draws = settings.num_draws + MIN_WINDOWS * WINDOW_DRAWS
-    return run.sampling_seconds / TRIAL_DRAWS * draws / ratio
+    return run.sampling_seconds / num_draws * draws / ratio
 
 
 def _is_function(value: Any) -> bool:

@@ -1,16 +1,16 @@
 """Where a column lives, as points at which a sum or an integral over it is taken.
 
 ``integral f F dx``, or the sum over whole numbers, becomes ``sum_i w_i f(x_i) F(x_i)`` for any
-smooth F, separately below, within and above some bounds, where F may jump or bend. ``f`` must be
-log-concave in the domain's coordinate u, as exponential families are: ``g(u) = log f(x(u)) + log
-dx/du``. Then g has one top; each part is cut off where g has fallen by ``DROP`` from its own top,
-so that a part far in the tail keeps all its digits.
+smooth F, separately below, within and above some bounds, where F may jump or bend. In the domain's
+coordinate u, ``g(u) = log f(x(u)) + log dx/du`` must be concave. Then g has one top; each part is
+cut off where g has fallen by ``DROP`` from its own top, so that a part far in the tail keeps all
+its digits.
 
 On a line the rule is Gauss and Legendre's, on either side of the top: two tails may be of very
-different length. Whole numbers are taken one by one up to ``NUM_WHOLE``
-of them. A wider window takes as many points, which lie 1 apart at both ends and stretch smoothly
-towards the middle, each with the weight of its stretch: by Euler and Maclaurin two such sums of a
-smooth function differ by what differs at their ends, here nothing up to the fifth derivative.
+different length. Whole numbers are taken one by one up to ``NUM_WHOLE`` of them. A wider window
+takes as many points, which lie 1 apart at both ends and stretch smoothly towards the middle, each
+with the weight of its stretch: by Euler and Maclaurin two such sums of a smooth function differ by
+what differs at their ends, here nothing up to the fifth derivative.
 """
 
 import abc
@@ -27,8 +27,8 @@ from scipy import special
 DROP = 37.0  # e^-37 is below the rounding of a sum
 NUM_ON_LINE = 40  # on either side
 NUM_WHOLE = 256
-NUM_HALVINGS, NUM_STEPS = 60, 12
-FAR = 700.0  # e^700 is nearly the largest number
+NUM_HALVINGS, NUM_DOUBLINGS, NUM_STEPS = 60, 10, 16
+FAR = 700.0  # e^700 is nearly the largest number: what lies beyond is left out
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(NUM_ON_LINE)
 # From 0 to 1 as its argument does, flat at both ends, and its slope: an incomplete beta function.
 _PLACES = (np.arange(NUM_WHOLE) + 0.5) / NUM_WHOLE
@@ -216,8 +216,8 @@ def _window(height: LogDensity, top, low, high) -> tuple[Any, Any, Any]:
 
 
 def _reach(height: LogDensity, top, sign: float, farthest) -> Float[Array, ""]:
-    """How far from the top the height has fallen by ``DROP``: the answer for a parabola, then
-    Newton's steps, which for a concave function never end short.
+    """How far from the top the height has fallen by ``DROP``, or a little farther: from the answer
+    for a parabola doubled until it has, then halved in.
     """
 
     def fall(distance):
@@ -228,10 +228,15 @@ def _reach(height: LogDensity, top, sign: float, farthest) -> Float[Array, ""]:
     curvature = jnp.maximum(jax.grad(slope)(0.0), jnp.finfo(float).tiny)
     start = 2 * DROP / (steepness + jnp.sqrt(steepness**2 + 2 * DROP * curvature))
 
-    def improve(_, distance):
-        fallen, rate = jax.value_and_grad(fall)(distance)
-        better = distance - (fallen - DROP) / rate
-        is_usable = jnp.isfinite(better) & (better > 0)
-        return jnp.where(is_usable, jnp.minimum(better, farthest), distance / 2)
+    def double(_, distance):
+        has_fallen = ~(fall(distance) < DROP)
+        return jnp.where(has_fallen, distance, jnp.minimum(2 * distance, farthest))
 
-    return jax.lax.fori_loop(0, NUM_STEPS, improve, jnp.minimum(start, farthest))
+    def halve(_, ends):
+        short, far = ends
+        middle = (short + far) / 2
+        has_fallen = ~(fall(middle) < DROP)
+        return jnp.where(has_fallen, short, middle), jnp.where(has_fallen, middle, far)
+
+    far = jax.lax.fori_loop(0, NUM_DOUBLINGS, double, jnp.minimum(start, farthest))
+    return jax.lax.fori_loop(0, NUM_STEPS, halve, (jnp.zeros_like(far), far))[1]

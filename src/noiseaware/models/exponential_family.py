@@ -3,10 +3,10 @@
     f(x | params) = h(x) exp(eta(params) . t(x) - A(eta)),
 
 for one column. A family states eta, t, A and h, where x lives, and how params are drawn given
-``sum_i t(x_i)``, the conjugate update; ``docs/your-own-model.md`` has one in full.
+``sum_i t(x_i)``, the conjugate update; ``docs/exponential-families.md`` has one in full.
 
 All that a release of sums can depend on is the joint law of ``t(x)`` and of what the release sums,
-for one record. ``law`` gives it as points and probabilities: gradient and Hessian of log A, over
+for one record. ``law`` gives it as points and probabilities: gradient and Hessian of A, over
 all x or only those within some bounds, are the mean and covariance of t over these points.
 """
 

@@ -16,6 +16,8 @@ from noiseaware.models.priors import GammaPrior
 from noiseaware.models.support import Positive
 from noiseaware.schema import Real
 
+MIN_SHAPE = 0.06  # below, records are smaller than the smallest number too often
+
 
 class Gamma(ExponentialFamily):
     """A positive column with mean ``shape / rate``; ``shape`` is a number, and known."""
@@ -27,6 +29,8 @@ class Gamma(ExponentialFamily):
     def __init__(self, column: str, shape, rate: GammaPrior):
         self.column = validate.column_name("column", column)
         self.shape = validate.scalar("shape", validate.positive("shape", shape))
+        if self.shape < MIN_SHAPE:
+            raise ValueError(f"shape must be at least {MIN_SHAPE}, got {self.shape:g}.")
         if not isinstance(rate, GammaPrior):
             raise ValueError(f"rate must be a GammaPrior, got {rate!r}.")
         self.rate = rate

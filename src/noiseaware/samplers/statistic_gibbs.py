@@ -3,7 +3,7 @@
 Of n records the model needs ``S = sum_i t(x_i)`` and the release hides ``T = sum_i c(x_i)``; t and
 c may be the same, or c may leave out or clamp what lies outside some bounds. The sweep draws
 
-1. ``params | S``, exactly, by the conjugate update;
+1. ``params | S``, by the conjugate update, or a step that leaves their law invariant;
 2. ``variance_j | released_j - T_j``, the noise as a normal of random variance;
 3. ``(T, S) | params, variances, release``, from ``N(n mu, n Sigma)``, in which mu and Sigma are
    mean and covariance of ``(c(x), t(x))`` for one record, times ``N(released; T, variances)``.
@@ -16,9 +16,10 @@ Sigma has that, since it is taken over x.
 
 Step 3 without inverting Sigma, which may be singular: with ``Sigma = L L^T`` draw ``z ~ N(0, I)``
 and noise e, and shift z by ``A^T (A A^T + D)^-1 (released - T(z) - e)``, A being the rows of
-``sqrt(n) L`` for T and D the variances. What is not possible, such as a negative count, is drawn
-again a few times, and else the state stays: a step that leaves the normal restricted to what is
-possible invariant.
+``sqrt(n) L`` for T and D the variances. If T or S by itself is not possible, such as a negative
+count, both are drawn again a few times, and else the state stays: a step that leaves the normal so
+restricted invariant. Pairs that no records can have are not excluded: that would shift a normal law
+away from the law of the sums.
 """
 
 import functools

@@ -25,10 +25,10 @@ def test_records_give_the_posterior_without_noise():
 
 def test_a_gibbs_step_has_converged():
     """A vague prior, from which the first draws are far away."""
-    model = na.Normal("x", na.NormalPrior(0.0, 1e4), na.StddevPrior(1e4, 0.1))
+    model = na.Normal("x", na.NormalPrior(0.0, 1e4), na.StddevPrior(1e3, 0.01))
     x = np.random.default_rng(0).normal(5.0, 1.0, size=20)
     drawn = na.fit_records({"x": x}, model, seed=0).posterior["mean"].values
-    assert np.max(np.abs(drawn - np.mean(x))) < 200
+    assert np.max(np.abs(drawn - np.mean(x))) < 100  # 20 posterior sds, a hundredth of the prior's
 
 
 def count_release(value, num_records=100):
@@ -86,7 +86,7 @@ def test_one_posterior_sampling_bound_is_that_of_the_densities():
         return values - np.log(np.trapezoid(np.exp(values), grid))
 
     largest = max(np.max(np.abs(log_density(k) - log_density(k + 1))) for k in range(10))
-    assert 0.5 * epsilon < largest <= epsilon
+    assert 0.4 * epsilon < largest <= epsilon
 
 
 def test_ranks_of_a_right_posterior_are_uniform_and_of_a_narrow_one_are_not():

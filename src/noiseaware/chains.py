@@ -156,16 +156,11 @@ def start(
         if kernel == "statistic_gibbs":
             start_sums = functools.partial(
                 statistic_gibbs.init,
-                model=_family(problem),
                 num_records=problem.num_records,
                 law=_sum_law(problem),
+                size=len(problem.released),
             )
-            # As if the noise had been other noise: its law is symmetric.
-            noisy = jax.vmap(problem.mechanism.simulate, in_axes=(0, None))(
-                jr.split(key_states, num_chains), jnp.asarray(problem.released)
-            )
-            totals = jnp.clip(noisy, *cast(tuple, problem.possible))
-            return Start(prior, free[order], jax.vmap(start_sums)(params, totals), variance)
+            return Start(prior, free[order], jax.vmap(start_sums)(params), variance)
         init = functools.partial(
             record_augmentation.init, model=model, num_records=num_records, known=problem.known
         )

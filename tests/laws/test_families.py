@@ -236,9 +236,8 @@ def _looks(case):
         law = sum_law(model, statistic)(params)
         released = num_records * ((low + high) / 2 + centre * (high - low))
         state = statistic_gibbs.init(
-            params, jnp.clip(released, num_records * low, num_records * high), model=model,
-            num_records=num_records, law=sum_law(model, statistic),
-        )  # fmt: skip
+            params, num_records=num_records, law=sum_law(model, statistic), size=len(low)
+        )
         after, _ = statistic_gibbs.step(
             key_step,
             state,

@@ -103,25 +103,11 @@ def _triangular(rows: Float[Array, "d points"]) -> Float[Array, "d d"]:
 
 
 def init(
-    params: Params,
-    total: Float[Array, " m"],
-    *,
-    model: ExponentialFamily,
-    num_records,
-    law: Callable[[Params], SumLaw],
+    params: Params, *, num_records, law: Callable[[Params], SumLaw], size: int
 ) -> StatisticGibbsState:
-    """At this T and the sums expected with it at these params or, if those are not possible, at
-    what the params alone lead to expect, which is.
-    """
-    size, (mean, factor) = len(total), law(params)
-    mean, gain = num_records * mean, factor[:size]
-    ridge = MIN_RESIDUAL * jnp.trace(gain @ gain.T) + jnp.finfo(float).tiny
-    missed = _solve(gain @ gain.T + ridge * jnp.eye(size), (total - mean[:size])[:, None])[:, 0]
-    sums = mean[size:] + factor[size:] @ gain.T @ missed
-    is_usable = jnp.all(jnp.isfinite(sums)) & model.is_possible(sums, num_records)
-    return StatisticGibbsState(
-        params, jnp.where(is_usable, total, mean[:size]), jnp.where(is_usable, sums, mean[size:])
-    )
+    """At the mean sums of these params, which are possible; ``size`` is that of T."""
+    mean = num_records * law(params).mean
+    return StatisticGibbsState(params, mean[:size], mean[size:])
 
 
 def step(

@@ -51,7 +51,7 @@ def test_three_ways_and_another_step_have_one_posterior():
 @pytest.mark.slow
 def test_sums_in_place_of_records(capsys):
     names = names_of("exponential-families.md", 3)
-    assert "statistic_gibbs against auto: both on the release" in capsys.readouterr().out
+    assert "statistic_gibbs against interweaving: both on the release" in capsys.readouterr().out
     for draws in names["results"]:
         assert draws.attrs["exactness"] == "approximate: CLT on the statistic"
         assert na.summarize(draws)["r_hat"].max() < 1.01

@@ -1,8 +1,8 @@
 """Reproduce the figures of [BS18]: ``python -m experiments.bernstein2018.run [--quick]``.
 
-Writes ``results/*.csv`` and ``results/*.png``, and prints how the claims of ``expected.csv`` fare.
-Every number comes from the seed; bounds of the exponential are fixed before its rate is drawn,
-except in ``bounds.csv``, which shows what the authors' choice does.
+Writes ``results/*.csv``. Every number comes from the seed; bounds of the exponential are fixed
+before its rate is drawn. Unfinished: no pictures, no comparison with ``expected.csv``, no run with
+the authors' bounds.
 """
 
 import argparse

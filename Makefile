@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: demo test test-all lint format bench wheel clean
+.PHONY: demo test test-all lint format bench reproduce wheel clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -30,6 +30,10 @@ format: $(INSTALLED)
 # make bench [ONLY=name] [QUICK=1]
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
+# make reproduce [ONLY=name] [QUICK=1]
+reproduce: $(INSTALLED)
+	$(BIN)/python -m experiments $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m build --wheel --no-isolation

@@ -176,7 +176,9 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
     with jax.enable_x64(True):
         key = jr.key(0)
         problems = chains.stack([problem])
-        begun = chains.start(key[None], problems, None, num_records, num_chains)
+        begun = chains.start(
+            key[None], problems, None, num_records, num_chains, "record_augmentation"
+        )
         states, shape = begun.states, learn_shape(np.asarray(begun.free))
         keys = jr.split(key, num_chains)[None]
         seconds, free = [], []

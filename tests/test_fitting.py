@@ -133,7 +133,7 @@ def test_chains_start_apart_from_the_prior():
             MODEL, release.statistic, release.mechanism, release.values, from_model
         )
         keys = jax.random.key(0)[None]
-        states = chains.start(keys, chains.stack([problem]), None, 10, 50).states
+        states = chains.start(keys, chains.stack([problem]), None, 10, 50, "interweaving").states
     start = np.asarray(states.params["probability"])[0]
     assert stats.kstest(start, stats.beta(2, 3).cdf).pvalue > 1e-4
 

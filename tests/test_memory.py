@@ -42,7 +42,7 @@ def compiled_bytes(num_records: int, kernel: str, shape: layout.Layout) -> int:
     with jax.enable_x64(True):
         keys = jr.split(jr.key(0), (1, NUM_CHAINS))
         start = eqx.filter_eval_shape(
-            chains.start, keys[:, 0], chains.stack([problem]), None, num_records, NUM_CHAINS
+            chains.start, keys[:, 0], chains.stack([problem]), None, num_records, NUM_CHAINS, kernel
         )
         move = Shape(np.zeros((1, 3)), np.eye(3)[None])
         tuning = chains.Tuning(move, *map(np.asarray, (1, 1, True)))

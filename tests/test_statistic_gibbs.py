@@ -421,9 +421,9 @@ def test_bad_input(call, message):
         call()
 
 
-# Deviations that are known: of n = 100 whole numbers a few lie outside, and how many of them is
-# skewed. With twenty times the records, and the noise scaled to them, it is gone.
-SKEWED = {"geometric-redacted": 0.25, "poisson-redacted": 0.15}
+# Known to deviate, by so many sds at most: of n = 100 whole numbers a few lie outside, and how many
+# of them is skewed. With six times the records, and the noise scaled to them, it is gone.
+SKEWED = {"poisson-redacted": 0.1}
 
 
 def differences(case, num_records):
@@ -442,7 +442,7 @@ def differences(case, num_records):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", FAMILIES)
 def test_agrees_with_record_augmentation(case):
-    of_means, of_sds = differences(case, 2000 if case in SKEWED else 100)
+    of_means, of_sds = differences(case, 600 if case in SKEWED else 100)
     assert of_means < 0.05
     assert of_sds < 0.05
 

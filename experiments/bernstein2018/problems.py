@@ -1,95 +1,169 @@
-"""The three models of [BS18, Section 4], and data sets drawn from them."""
+"""The three models of [BS18, Section 4], data sets drawn from them, and the methods compared.
+
+Settings: ``Beta(10, 10)``; ``Dirichlet(5, 5, 5)`` with two of three counts released; ``Gamma(8,
+rate 2)`` for the rate of the exponential, where records outside some bounds count nothing.
+"""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
 
 import noiseaware as na
+from noiseaware.diagnostics import ranks, thinned
 
-# From 2.5 to 97.5 % of records at the prior's mean rate, fixed before any rate is drawn.
-FIXED_BOUNDS = tuple(stats.expon(scale=1 / 4).ppf([0.025, 0.975]))
+SHARES = (0.025, 0.975)
+# Of records at the prior's mean rate: fixed before any rate is drawn.
+FIXED_BOUNDS = tuple(stats.expon(scale=1 / 4).ppf(SHARES))
+NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
+CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Simulated:
-    """Data sets: true params ``[set, ...]``, sufficient sums ``[set, k]``, released sums ``[set,
-    m]`` before their noise, with the bounds of each if they differ.
+    """Data sets: truth ``[set]``, sufficient sums ``[set, k]``, and sums ``[set, m]`` that are
+    released once noise is added, each by its statistic.
     """
 
     truth: np.ndarray
     sums: np.ndarray
     totals: np.ndarray
+    statistics: list[na.Statistic]
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
+    """``posterior(sums, n)`` has the parameter of interest; ``sample(rng, sums, n, size)`` draws
+    all of them for one data set; ``possible`` moves sums to the nearest that records can have.
+    """
+
     model: na.ExponentialFamily
-    statistic: na.Statistic
     param: str
-    simulate: Callable[[np.random.Generator, int, int], Simulated]
-    # The cdf of the parameter of interest given sums and n, and a draw of all of them.
-    cdf: Callable[[np.ndarray, np.ndarray, int], np.ndarray]
-    sample: Callable[[np.random.Generator, np.ndarray, int, int], np.ndarray]
+    simulate: Callable
+    posterior: Callable
+    sample: Callable
+    possible: Callable
 
 
 def binomial(rng, num_sets, num_records):
     truth = rng.beta(10, 10, size=num_sets)
-    sums = rng.binomial(num_records, truth)[:, None].astype(float)
-    return Simulated(truth, sums, sums)
+    ones = rng.binomial(num_records, truth)[:, None].astype(float)
+    return Simulated(truth, ones, ones, [na.Count("x")] * num_sets)
 
 
 def multinomial(rng, num_sets, num_records):
     truth = rng.dirichlet([5, 5, 5], size=num_sets)
-    sums = rng.multinomial(num_records, truth).astype(float)
-    return Simulated(truth[:, 0], sums, sums[:, :2])
+    counts = rng.multinomial(num_records, truth).astype(float)
+    released = na.Histogram("x", 3, counted=(0, 1))
+    return Simulated(truth[:, 0], counts, counts[:, :2], [released] * num_sets)
 
 
-def exponential(rng, num_sets, num_records):
+def exponential(rng, num_sets, num_records, bounds_of=lambda rate: FIXED_BOUNDS):
     truth = rng.gamma(8, 1 / 2, size=num_sets)
     sums, totals = np.zeros((2, num_sets, 1))
+    statistics = []
     for index, rate in enumerate(truth):
         x = rng.exponential(1 / rate, size=num_records)
-        is_kept = (FIXED_BOUNDS[0] <= x) & (x <= FIXED_BOUNDS[1])
-        sums[index], totals[index] = np.sum(x), np.sum(x[is_kept])
-    return Simulated(truth, sums, totals)
+        low, high = bounds_of(rate)
+        sums[index], totals[index] = np.sum(x), np.sum(x[(low <= x) & (x <= high)])
+        statistics.append(na.Redacted("x", low, high, ("x",)))
+    return Simulated(truth, sums, totals, statistics)
+
+
+def exponential_with_the_bounds_of_the_truth(rng, num_sets, num_records):
+    """As the authors' code has them: the rate can be read off the bounds."""
+    return exponential(
+        rng, num_sets, num_records, lambda rate: stats.expon(scale=1 / rate).ppf(SHARES)
+    )
+
+
+def possible_counts(counts, num_records):
+    """Of three categories; the third has what the others leave."""
+    two = np.clip(counts[:, :2], 0, num_records)
+    two = two * np.minimum(1, num_records / np.maximum(two.sum(1, keepdims=True), 1e-9))
+    return np.concatenate([two, num_records - two.sum(1, keepdims=True)], axis=1)
 
 
 PROBLEMS = {
     "binomial": Problem(
         na.BetaBernoulli("x", 10, 10),
-        na.Count("x"),
         "probability",
         binomial,
-        lambda value, sums, n: stats.beta.cdf(value, 10 + sums[:, 0], 10 + n - sums[:, 0]),
+        lambda sums, n: stats.beta(10 + sums[:, 0], 10 + n - sums[:, 0]),
         lambda rng, sums, n, size: rng.beta(10 + sums[0], 10 + n - sums[0], size)[:, None],
+        lambda sums, n: np.clip(sums, 0, n),
     ),
     "multinomial": Problem(
         na.DirichletCategorical("x", 3, 5.0),
-        na.Histogram("x", 3, counted=(0, 1)),
         "probabilities",
         multinomial,
-        lambda value, sums, n: stats.beta.cdf(value, 5 + sums[:, 0], 10 + n - sums[:, 0]),
+        lambda sums, n: stats.beta(5 + sums[:, 0], 10 + n - sums[:, 0]),
         lambda rng, sums, n, size: rng.dirichlet(5 + sums, size),
+        possible_counts,
     ),
     "exponential": Problem(
         na.Exponential("x", na.GammaPrior(8.0, 2.0)),
-        na.Redacted("x", *FIXED_BOUNDS, ("x",)),
         "rate",
         exponential,
-        lambda value, sums, n: stats.gamma.cdf(value, 8 + n, scale=1 / (2 + sums[:, 0])),
+        lambda sums, n: stats.gamma(8 + n, scale=1 / (2 + sums[:, 0])),
         lambda rng, sums, n, size: rng.gamma(8 + n, 1 / (2 + sums[0]), size)[:, None],
+        lambda sums, n: np.maximum(sums, 1e-9),
     ),
 }
+PROBLEMS["exponential, authors' bounds"] = dataclasses.replace(
+    PROBLEMS["exponential"], simulate=exponential_with_the_bounds_of_the_truth
+)
 
 
-def possible(name: str, sums: np.ndarray, num_records: int) -> np.ndarray:
-    """The nearest sums that records can have; the third count is what the others leave."""
-    if name == "binomial":
-        return np.clip(sums, 0, num_records)
-    if name == "exponential":
-        return np.maximum(sums, 1e-9)
-    counts = np.clip(sums[:, :2], 0, num_records)
-    counts *= np.minimum(1, num_records / np.maximum(counts.sum(1, keepdims=True), 1e-9))
-    return np.concatenate([counts, num_records - counts.sum(1, keepdims=True)], axis=1)
+def release(rng, simulated: Simulated, epsilon: float, num_records: int) -> list[na.Release]:
+    """Each sum with Laplace noise; the noise is simulated, for there is nobody to protect."""
+    found = []
+    for total, statistic in zip(simulated.totals, simulated.statistics, strict=True):
+        noise = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
+        values = total + rng.laplace(scale=noise.scale, size=total.shape)
+        found.append(
+            na.Release(
+                values, statistic, noise, neighbours="replace", num_records=num_records,
+                noise="simulated",
+            )
+        )  # fmt: skip
+    return found
+
+
+def draws_of(problem: Problem, releases, method: str, seed: int) -> np.ndarray:
+    """Nearly independent draws of all params ``[draw, set, d]``: of those that ``fit_many`` has
+    spaced by their sweeps, every fourth.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", na.ConvergenceWarning)  # few draws on purpose
+        draws = na.fit_many(
+            releases, problem.model, seed=seed, method=method, chains=CHAINS, draws=DRAWS,
+            progress=False,
+        )  # fmt: skip
+    values = draws.posterior[problem.param].values
+    values = values.reshape(*values.shape[:2], len(releases), -1)
+    return thinned(values, np.full(len(releases), SHARE_KEPT * CHAINS * DRAWS))
+
+
+def naive_sums(rng, problem: Problem, simulated: Simulated, releases, num_records) -> np.ndarray:
+    """The noisy sums as if they had no noise. Where records were left out, cheating: the whole sum
+    with noise of the same scale.
+    """
+    noisy = np.array([each.values for each in releases])
+    if isinstance(simulated.statistics[0], na.Redacted):
+        scales = np.array([float(each.mechanism.scale) for each in releases])[:, None]
+        noisy = simulated.sums + rng.laplace(scale=scales)
+    return problem.possible(noisy, num_records)
+
+
+def one_posterior_ranks(rng, simulated: Simulated, epsilon: float, num_records: int) -> np.ndarray:
+    """Of the truth among private draws; binomial."""
+    low, high = PRIVATE_RANGE
+    weight = epsilon / NUM_PRIVATE_DRAWS / (2 * np.log(high / low))
+    ones = simulated.sums[:, 0]
+    law = stats.beta(10 + weight * ones, 10 + weight * (num_records - ones))
+    start, end = law.cdf(low), law.cdf(high)
+    uniform = rng.uniform(size=(NUM_PRIVATE_DRAWS, len(ones)))
+    return ranks(law.ppf(start + (end - start) * uniform), simulated.truth, rng)

@@ -1,189 +1,284 @@
-"""Reproduce the figures of [BS18]: ``python -m experiments.bernstein2018.run [--quick]``.
+"""The figures of [BS18], and which of its claims they bear out.
 
-Writes ``results/*.csv``. Every number comes from the seed; bounds of the exponential are fixed
-before its rate is drawn. Unfinished: no pictures, no comparison with ``expected.csv``, no run with
-the authors' bounds.
+A full run writes ``results/``: tables, pictures, and ``claims.csv``. Every number comes from SEED.
 """
 
-import argparse
 import csv
-import warnings
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
+import jax
+import jax.random as jr
 import numpy as np
-from experiments.bernstein2018.problems import PROBLEMS, Simulated, possible
-from scipy import stats
+from experiments.bernstein2018.problems import (
+    PROBLEMS,
+    draws_of,
+    naive_sums,
+    one_posterior_ranks,
+    release,
+)
 
 import noiseaware as na
-from noiseaware.diagnostics import ranks, squared_mmd, thinned, uniformity
+from noiseaware.diagnostics import ranks, squared_mmd, uniformity
+from noiseaware.samplers import statistic_gibbs
 
 HERE = Path(__file__).parent
 SEED = 2018
 EPSILONS = (0.01, 0.1)
 SIZES = (10, 32, 100, 316, 1000, 3162, 10_000)
-NUM_OPS_DRAWS, OPS_LOWER, OPS_UPPER = 100, 0.1, 0.9
 MAX_EXACT_RECORDS = 100
-CHAINS, DRAWS = 4, 64
+LEVEL = 1e-3  # of all tests of a claim together
+ECDF_AT = (1000, 0.01)
+TRACES_AT, NUM_ITERATIONS = (1000, 0.1), 500
+
+Rows = list[dict]
 
 
-def releases_of(name: str, simulated: Simulated, epsilon: float, num_records: int, rng):
-    """Noisy sums ``[set, m]``, as releases and as numbers, and the scale of their noise."""
-    statistic = PROBLEMS[name].statistic
-    noise = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
-    values = simulated.totals + rng.laplace(scale=noise.scale, size=simulated.totals.shape)
-    found = [
-        na.Release(
-            value, statistic, noise, neighbours="replace", num_records=num_records,
-            noise="simulated",
-        )
-        for value in values
-    ]  # fmt: skip
-    return found, values, float(noise.scale)
-
-
-def drawn_by(method: str, name: str, releases) -> np.ndarray:
-    """Nearly independent draws of all params ``[draw, set, d]``."""
-    problem = PROBLEMS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", na.ConvergenceWarning)
-        draws = na.fit_many(
-            releases, problem.model, seed=SEED, method=method, chains=CHAINS, draws=DRAWS,
-            progress=False,
-        )  # fmt: skip
-    values = draws.posterior[problem.param].values
-    values = values.reshape(*values.shape[:2], len(releases), -1)
-    return thinned(values, np.full(len(releases), CHAINS * DRAWS / 4))
-
-
-def one_posterior_ranks(simulated: Simulated, epsilon: float, num_records: int, rng) -> np.ndarray:
-    """Of the truth among private draws, by the quantile function of a truncated beta."""
-    weight = epsilon / NUM_OPS_DRAWS / (2 * np.log(OPS_UPPER / OPS_LOWER))
-    ones = simulated.sums[:, 0]
-    law = stats.beta(10 + weight * ones, 10 + weight * (num_records - ones))
-    low, high = law.cdf(OPS_LOWER), law.cdf(OPS_UPPER)
-    draws = law.ppf(low + (high - low) * rng.uniform(size=(NUM_OPS_DRAWS, len(ones))))
-    return ranks(draws, simulated.truth, rng)
-
-
-def ranks_of_methods(name: str, epsilon: float, num_records: int, num_sets: int) -> dict:
+def ranks_by_method(name: str, num_records: int, epsilon: float, num_sets: int):
     """Method -> ranks of the truth."""
     problem = PROBLEMS[name]
-    rng = np.random.default_rng([SEED, num_records, round(1000 * epsilon), len(name)])
+    rng = np.random.default_rng([SEED, list(PROBLEMS).index(name), num_records, int(1e3 * epsilon)])
     simulated = problem.simulate(rng, num_sets, num_records)
-    releases, values, scale = releases_of(name, simulated, epsilon, num_records, rng)
-    noisy = values
-    if name == "exponential":  # cheating: noise of the same scale on the whole sum
-        noisy = simulated.sums + rng.laplace(scale=scale, size=simulated.sums.shape)
-    noisy = possible(name, noisy, num_records)
+    releases = release(rng, simulated, epsilon, num_records)
+    naive = naive_sums(rng, problem, simulated, releases, num_records)
+    truth = simulated.truth
+
+    def ranks_of(method, count):
+        drawn = draws_of(problem, releases[:count], method, SEED)[..., 0]
+        return ranks(drawn, truth[:count], rng)
+
     found = {
-        "ours": ranks(drawn_by("statistic_gibbs", name, releases)[..., 0], simulated.truth, rng),
-        "non-private": problem.cdf(simulated.truth, simulated.sums, num_records),
-        "naive": problem.cdf(simulated.truth, noisy, num_records),
+        "ours": ranks_of("statistic_gibbs", num_sets),
+        "non-private": problem.posterior(simulated.sums, num_records).cdf(truth),
+        "naive": problem.posterior(naive, num_records).cdf(truth),
     }
     if name == "binomial":
-        found["one-posterior"] = one_posterior_ranks(simulated, epsilon, num_records, rng)
+        found["one-posterior"] = one_posterior_ranks(rng, simulated, epsilon, num_records)
     if num_records <= MAX_EXACT_RECORDS:
-        exact = drawn_by("interweaving", name, releases[: num_sets // 4])[..., 0]
-        found["exact"] = ranks(exact, simulated.truth[: num_sets // 4], rng)
+        found["exact"] = ranks_of("interweaving", num_sets // 4)
     return {method: np.clip(u, 1e-12, 1 - 1e-12) for method, u in found.items()}
 
 
-def calibration(num_sets: int, sizes) -> list[dict]:
-    """Figure 1a."""
-    rows = []
+def calibration(num_sets: int, sizes) -> tuple[Rows, Rows]:
+    """Figure 1a, and 1b: empirical distribution functions at one size."""
+    rows, ecdfs = [], []
     for name in PROBLEMS:
         for epsilon in EPSILONS:
             for num_records in sizes:
-                for method, u in ranks_of_methods(name, epsilon, num_records, num_sets).items():
-                    found = uniformity(u)
+                found = ranks_by_method(name, num_records, epsilon, num_sets)
+                for method, u in found.items():
+                    cell = uniformity(u)
                     rows.append(
                         {
                             "model": name, "epsilon": epsilon, "n": num_records,
-                            "method": method, "sets": found.count, "ks": found.ks,
-                            "ks_p": found.ks_p, "sd": found.sd,
+                            "method": method, "sets": cell.count, "ks": cell.ks,
+                            "ks_p": cell.ks_p, "sd": cell.sd,
                         }
                     )  # fmt: skip
-                print(name, epsilon, num_records, {
-                    row["method"]: round(row["ks"], 3) for row in rows[-5:]
-                    if (row["model"], row["epsilon"], row["n"]) == (name, epsilon, num_records)
-                }, flush=True)  # fmt: skip
-    return rows
+                    if (num_records, epsilon) == ECDF_AT:
+                        ecdfs += [
+                            {"model": name, "method": method, "u": at, "share": np.mean(u <= at)}
+                            for at in np.linspace(0, 1, 101)
+                        ]
+                shown = ", ".join(f"{row['method']} {row['ks']:.3f}" for row in rows[-len(found) :])
+                print(f"{name}, epsilon {epsilon}, n {num_records}: KS {shown}", flush=True)
+    return rows, ecdfs
 
 
-def empirical_cdfs(num_sets: int) -> list[dict]:
-    """Figure 1b: at n = 1000 and epsilon = 0.01."""
-    grid = np.linspace(0, 1, 101)
-    return [
-        {"model": name, "method": method, "u": at, "share": float(np.mean(u <= at))}
-        for name in PROBLEMS
-        for method, u in ranks_of_methods(name, 0.01, 1000, num_sets).items()
-        for at in grid
-    ]
-
-
-def utility(num_sets: int, sizes) -> list[dict]:
-    """Figure 1c: squared MMD to the non-private posterior, standard normal kernel."""
+def utility(num_sets: int, sizes) -> Rows:
+    """Figure 1c: squared MMD to the non-private posterior, by the standard normal kernel."""
     rows = []
     for name in ("binomial", "multinomial"):
         problem = PROBLEMS[name]
         for epsilon in EPSILONS:
             for num_records in sizes:
-                rng = np.random.default_rng([SEED + 1, num_records, round(1000 * epsilon)])
+                rng = np.random.default_rng([SEED + 1, num_records, int(1e3 * epsilon)])
                 simulated = problem.simulate(rng, num_sets, num_records)
-                releases, values, _ = releases_of(name, simulated, epsilon, num_records, rng)
-                ours = drawn_by("statistic_gibbs", name, releases)
-                noisy = possible(name, values, num_records)
-                for method in ("ours", "naive"):
-                    found = []
-                    for index in range(num_sets):
-                        size = len(ours)
-                        reference = problem.sample(rng, simulated.sums[index], num_records, size)
-                        other = ours[:, index]
-                        if method == "naive":
-                            other = problem.sample(rng, noisy[index], num_records, size)
-                        found.append(squared_mmd(other, reference, 1.0))
-                    rows.append(
-                        {
-                            "model": name, "epsilon": epsilon, "n": num_records,
-                            "method": method, "mmd2": float(np.mean(found)),
-                            "error": float(np.std(found) / np.sqrt(num_sets)),
-                        }
-                    )  # fmt: skip
+                releases = release(rng, simulated, epsilon, num_records)
+                naive = naive_sums(rng, problem, simulated, releases, num_records)
+                ours = draws_of(problem, releases, "statistic_gibbs", SEED)
+                sample = functools.partial(problem.sample, rng, n=num_records, size=len(ours))
+                found = {"ours": [], "naive": []}
+                for index, sums in enumerate(simulated.sums):
+                    reference = sample(sums)
+                    found["ours"].append(squared_mmd(ours[:, index], reference, 1.0))
+                    found["naive"].append(squared_mmd(sample(naive[index]), reference, 1.0))
+                rows += [
+                    {
+                        "model": name, "epsilon": epsilon, "n": num_records, "method": method,
+                        "mmd2": np.mean(values), "error": np.std(values) / np.sqrt(num_sets),
+                    }
+                    for method, values in found.items()
+                ]  # fmt: skip
     return rows
 
 
-def traces() -> list[dict]:
-    """Figure 2: 500 iterations of a chain from a draw of the prior, n = 1000, epsilon = 0.1."""
+def traces() -> Rows:
+    """Figure 2: chains of the kernel itself, from draws of the prior."""
+    num_records, epsilon = TRACES_AT
     rows = []
     for name in ("binomial", "exponential"):
         problem = PROBLEMS[name]
         rng = np.random.default_rng([SEED + 2, len(name)])
-        simulated = problem.simulate(rng, 1, 1000)
-        releases, _, _ = releases_of(name, simulated, 0.1, 1000, rng)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", na.ConvergenceWarning)
-            draws = na.fit(
-                releases[0], problem.model, seed=SEED, method="statistic_gibbs", draws=500,
-                sweeps_per_draw=1, progress=False,
-            )  # fmt: skip
-        values = draws.posterior[problem.param].values
+        simulated = problem.simulate(rng, 1, num_records)
+        (noisy,) = release(rng, simulated, epsilon, num_records)
+        with jax.enable_x64(True):
+            values = jax.vmap(functools.partial(chain, noisy, problem.model))(
+                jr.split(jr.key(SEED), 3)
+            )[problem.param]
         rows += [
             {
-                "model": name, "chain": chain, "iteration": i, "value": float(value),
-                "truth": float(simulated.truth[0]),
+                "model": name, "chain": i, "iteration": at, "value": float(value),
+                "truth": simulated.truth[0],
             }
-            for chain, series in enumerate(values)
-            for i, value in enumerate(series)
+            for i, series in enumerate(values)
+            for at, value in enumerate(series)
         ]  # fmt: skip
     return rows
 
 
-def write(name: str, rows: list[dict]) -> None:
+def chain(noisy: na.Release, model: na.ExponentialFamily, key):
+    """Params of every iteration."""
+    statistic, size = noisy.statistic, len(noisy.values)
+    law = functools.partial(
+        statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
+    )
+    num_records = float(noisy.num_records)
+    key_start, key_steps = jr.split(key)
+    start = statistic_gibbs.init(
+        model.sample_prior(key_start), num_records=num_records, law=law, size=size
+    )
+
+    def step(state, key):
+        after, _ = statistic_gibbs.step(
+            key,
+            state,
+            model=model,
+            num_records=num_records,
+            released=noisy.values,
+            law=law,
+            sample_variances=noisy.mechanism.sample_variances,
+            log_density=functools.partial(noisy.mechanism.log_density, noisy.values),
+        )
+        return after, state.params
+
+    return jax.lax.scan(step, start, jr.split(key_steps, NUM_ITERATIONS))[1]
+
+
+class Found:
+    """The tables, and what they say of each claim: whether it holds, and by which figure."""
+
+    def __init__(self, calibration: Rows, ecdfs: Rows, utility: Rows, traces: Rows):
+        self.calibration, self.ecdfs, self.utility, self.traces = (
+            calibration, ecdfs, utility, traces,
+        )  # fmt: skip
+
+    def cells(self, method: str, *models: str) -> Rows:
+        return [
+            row for row in self.calibration
+            if row["method"] == method and (row["model"] in models or not models)
+            and not row["model"].endswith("bounds")
+        ]  # fmt: skip
+
+    def ours_is_calibrated(self):
+        ours, plain = self.cells("ours"), self.cells("non-private")
+        smallest = min(row["ks_p"] for row in ours)
+        largest = [max(row["ks"] for row in rows) for rows in (ours, plain)]
+        return (
+            smallest > LEVEL / len(ours),
+            f"smallest p {smallest:.2g} in {len(ours)} cells; largest KS {largest[0]:.3f}, "
+            f"non-private {largest[1]:.3f}",
+        )
+
+    def naive_fails(self, model: str):
+        cells = self.cells("naive", model)
+        first = min(cells, key=lambda row: (row["epsilon"], row["n"]))
+        return first["ks_p"] < LEVEL, f"KS {first['ks']:.3f} at n = {first['n']}, epsilon = 0.01"
+
+    def naive_improves(self):
+        shown, holds = [], True
+        for model in ("binomial", "multinomial", "exponential"):
+            cells = sorted(self.cells("naive", model), key=lambda row: (row["epsilon"], row["n"]))
+            holds &= cells[-1]["ks"] < 0.5 * cells[0]["ks"]
+            shown.append(f"{model} {cells[0]['ks']:.3f} to {cells[-1]['ks']:.3f}")
+        return holds, "KS from the smallest n and epsilon to the largest: " + ", ".join(shown)
+
+    def one_posterior_fails(self):
+        cells = self.cells("one-posterior")
+        smallest = min(cells, key=lambda row: row["ks"])
+        largest_p = max(row["ks_p"] for row in cells)
+        return (
+            largest_p < LEVEL / len(cells),
+            f"smallest KS {smallest['ks']:.3f} (n = {smallest['n']}, epsilon = "
+            f"{smallest['epsilon']}), largest p {largest_p:.2g}",
+        )
+
+    def share_in_tails(self, method: str) -> float:
+        ecdf = {
+            round(row["u"], 2): row["share"] for row in self.ecdfs
+            if (row["model"], row["method"]) == ("binomial", method)
+        }  # fmt: skip
+        return ecdf[0.05] + 1 - ecdf[0.95]
+
+    def naive_is_too_narrow(self):
+        share = self.share_in_tails("naive")
+        return share > 0.2, f"share of ranks within 0.05 of 0 or 1: {share:.2f}, not 0.10"
+
+    def one_posterior_is_too_wide(self):
+        share = self.share_in_tails("one-posterior")
+        return share < 0.08, f"share of ranks within 0.05 of 0 or 1: {share:.2f}, not 0.10"
+
+    def ours_is_nearer(self, model: str):
+        pairs = {}
+        for row in self.utility:
+            if row["model"] == model:
+                pairs.setdefault((row["epsilon"], row["n"]), {})[row["method"]] = row
+        excess = {
+            at: (pair["ours"]["mmd2"] - pair["naive"]["mmd2"])
+            / np.hypot(pair["ours"]["error"], pair["naive"]["error"])
+            for at, pair in pairs.items()
+        }
+        worst = max(excess, key=excess.get)
+        return (
+            excess[worst] < 4,
+            f"of {len(excess)} cells the worst, epsilon = {worst[0]} and n = {worst[1]}: ours less "
+            f"naive is {excess[worst]:.1f} standard errors",
+        )
+
+    def chains_arrive(self, model: str):
+        rows = [row for row in self.traces if row["model"] == model]
+        last = np.array([row["value"] for row in rows if row["iteration"] >= NUM_ITERATIONS // 2])
+        away = abs(np.mean(last) - rows[0]["truth"]) / np.std(last)
+        return away < 3, f"truth at {away:.1f} sd of the second half of the iterations"
+
+    def claims(self) -> Rows:
+        rows = []
+        with open(HERE / "expected.csv", newline="") as file:
+            for row in csv.DictReader(file):
+                holds, shown = self._check(row["check"])()
+                rows.append(
+                    {
+                        "figure": row["figure"], "claim": row["claim"],
+                        "found": "confirmed" if holds else "not confirmed", "figures": shown,
+                    }
+                )  # fmt: skip
+        return rows
+
+    def _check(self, name: str) -> Callable:
+        """By its name, or by what stands before the model in it."""
+        if hasattr(self, name):
+            return getattr(self, name)
+        check, _, model = name.rpartition("_")
+        return functools.partial(getattr(self, check), model)
+
+
+def write(name: str, rows: Rows) -> None:
     path = HERE / "results" / f"{name}.csv"
     path.parent.mkdir(exist_ok=True)
     with open(path, "w", newline="") as file:
         file.write(f"# seed {SEED}, noiseaware {na.__version__}\n")
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         for row in rows:
             writer.writerow(
@@ -191,16 +286,16 @@ def write(name: str, rows: list[dict]) -> None:
             )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="fewer data sets and sizes")
-    quick = parser.parse_args().quick
+def run(quick: bool) -> None:
     num_sets, sizes = (200, (10, 100, 1000)) if quick else (1000, SIZES)
-    write("calibration", calibration(num_sets, sizes))
-    write("ecdfs", empirical_cdfs(num_sets))
-    write("utility", utility(num_sets // 10, sizes))
-    write("traces", traces())
+    tables = dict(zip(("calibration", "ecdfs"), calibration(num_sets, sizes), strict=True))
+    tables |= {"utility": utility(num_sets // 10, sizes), "traces": traces()}
+    claims = Found(**tables).claims()
+    for row in claims:
+        print(f"[{row['figure']}] {row['claim']}: {row['found']} ({row['figures']})")
+    if not quick:
+        from experiments.bernstein2018 import pictures
 
-
-if __name__ == "__main__":
-    main()
+        for name, rows in (tables | {"claims": claims}).items():
+            write(name, rows)
+        pictures.draw(HERE / "results", **tables)

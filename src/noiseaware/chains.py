@@ -36,6 +36,7 @@ from noiseaware.statistics import Statistic
 
 CHUNK_DRAWS = 500  # room for so many draws a call
 NUM_PRIOR_DRAWS, MIN_PRIOR_DRAWS = 4000, 100
+STARTS_A_CHAIN, MAX_HALVINGS = 4, 60
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 State = Any  # RecordAugmentationState, or StatisticGibbsState
@@ -43,8 +44,8 @@ State = Any  # RecordAugmentationState, or StatisticGibbsState
 
 class Problem(eqx.Module):
     """All that the compiled loop reads; its numbers are traced, so they never recompile. ``known``
-    has the columns that are known of every record; ``num_records`` and the range of possible sums
-    are there where no array has the length of the records.
+    has the columns that are known of every record; ``num_records`` is there where no array has
+    their length.
     """
 
     model: Model
@@ -55,7 +56,6 @@ class Problem(eqx.Module):
     known: dict[str, np.ndarray] = eqx.field(default_factory=dict)
     params_step: ParamsKernel | UserStep | None = None
     num_records: np.ndarray | None = None
-    possible: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def contribution(self) -> Callable[[Record], Float[Array, " m"]]:
@@ -131,7 +131,9 @@ def start(
     num_chains: int,
     kernel: str,
 ) -> Start:
-    """Every chain from its own draw of the prior or, where given, from these params."""
+    """Every chain from its own draw of the prior or, where given, from these params. Sums, which
+    move little given params that do not explain the release, start from draws that do.
+    """
     num_prior_draws = NUM_PRIOR_DRAWS
     if kernel == "statistic_gibbs":  # sums are so quick that draws of the prior would be felt
         num_prior_draws = max(NUM_PRIOR_DRAWS // len(keys), MIN_PRIOR_DRAWS)
@@ -147,8 +149,11 @@ def start(
         is_finite = jnp.all(jnp.isfinite(free), axis=1)
         order = jnp.argsort(~is_finite)
         order = order[jnp.arange(num_draws) % jnp.maximum(jnp.sum(is_finite), 1)]
+        first = order[:num_chains]
+        if kernel == "statistic_gibbs":
+            first = _explain(key_states, problem, prior, is_finite, num_chains)
         if free_params is None:
-            params = jax.tree.map(lambda draws: draws[order[:num_chains]], prior)
+            params = jax.tree.map(lambda draws: draws[first], prior)
         else:
             _, constrain = unconstrain(model.supports, jax.tree.map(lambda x: x[0], prior))
             params, _ = jax.vmap(constrain)(free_params)
@@ -170,6 +175,31 @@ def start(
         return Start(prior, free[order], states, variance)
 
     return _over_data_sets(one, keys, problems, free_params)
+
+
+def _explain(key: PRNGKeyArray, problem: Problem, prior: Params, is_finite, count: int):
+    """Which draws of the prior to start from: drawn without replacement (by Gumbel's trick) with
+    weights of their likelihood. To a power below 1, where they are so few that less than some
+    draws a chain would serve: one of several modes would be chosen for all.
+    """
+    law, spread = _sum_law(problem), problem.mechanism.spread()
+
+    def log_likelihood(params):
+        return statistic_gibbs.log_likelihood(
+            law(params), problem.num_records, problem.released, spread
+        )
+
+    log_weight = jax.vmap(log_likelihood)(prior)
+    log_weight = jnp.where(is_finite & jnp.isfinite(log_weight), log_weight, -jnp.inf)
+    log_weight -= jnp.max(log_weight)
+
+    def halve(_, power):
+        weight = jax.nn.softmax(power * log_weight)
+        return jnp.where(1 / jnp.sum(weight**2) < STARTS_A_CHAIN * count, 0.5 * power, power)
+
+    log_weight *= jax.lax.fori_loop(0, MAX_HALVINGS, halve, 1.0)
+    _, chosen = jax.lax.top_k(log_weight + jr.gumbel(key, log_weight.shape), count)
+    return jnp.where(jnp.isfinite(log_weight[chosen]), chosen, chosen[0])
 
 
 def _sum_law(problem: Problem) -> Callable[[Params], statistic_gibbs.SumLaw]:
@@ -316,7 +346,6 @@ def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:
     model, mechanism = _family(problem), problem.mechanism
     size, law = len(problem.released), _sum_law(problem)
     num_records: Any = problem.num_records
-    low, high = cast(tuple, problem.possible)
     step = functools.partial(
         statistic_gibbs.step,
         model=model,
@@ -325,7 +354,6 @@ def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:
         law=law,
         sample_variances=mechanism.sample_variances,
         log_density=functools.partial(mechanism.log_density, problem.released),
-        is_possible_total=lambda total: jnp.all((low <= total) & (total <= high)),
     )
 
     def sweep(index, carry):

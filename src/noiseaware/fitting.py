@@ -312,12 +312,7 @@ def _why_not_sums(release: Release, model: Model) -> str | None:
 
 
 def _of_sums(problem: Problem, num_records: int) -> Problem:
-    low, high = problem.statistic.contribution_bounds()
-    return dataclasses.replace(
-        problem,
-        num_records=np.asarray(float(num_records)),
-        possible=(num_records * low, num_records * high),
-    )
+    return dataclasses.replace(problem, num_records=np.asarray(float(num_records)))
 
 
 def exact_run_is_long(

@@ -247,7 +247,6 @@ def _looks(case):
             law=sum_law(model, statistic),
             sample_variances=mechanism.sample_variances,
             log_density=functools.partial(mechanism.log_density, released),
-            is_possible_total=lambda total: jnp.all(jnp.isfinite(total)),
         )
         return params, law.mean, law.factor, state.sums, after.total, after.sums
 

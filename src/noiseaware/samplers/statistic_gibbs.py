@@ -16,10 +16,10 @@ Sigma has that, since it is taken over x.
 
 Step 3 without inverting Sigma, which may be singular: with ``Sigma = L L^T`` draw ``z ~ N(0, I)``
 and noise e, and shift z by ``A^T (A A^T + D)^-1 (released - T(z) - e)``, A being the rows of
-``sqrt(n) L`` for T and D the variances. If T or S by itself is not possible, such as a negative
-count, both are drawn again a few times, and else the state stays: a step that leaves the normal so
-restricted invariant. Pairs that no records can have are not excluded: that would shift a normal law
-away from the law of the sums.
+``sqrt(n) L`` for T and D the variances. If S is not possible, such as a negative count, both are
+drawn again a few times, and else the state stays: a step that leaves the normal so restricted
+invariant. T may be what no records have, alone or with S: nothing but its noise is computed from
+it, and excluding it would shift the normal law away from that of the sums.
 """
 
 import functools
@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy import linalg
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models.domain import Bounds
@@ -120,7 +120,6 @@ def step(
     law: Callable[[Params], SumLaw],
     sample_variances: Callable[[PRNGKeyArray, Float[Array, " m"]], Float[Array, " m"]],
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
-    is_possible_total: Callable[[Float[Array, " m"]], Bool[Array, ""]],
 ) -> tuple[StatisticGibbsState, StatisticGibbsInfo]:
     key_params, key_variances, key_sums = jr.split(key, 3)
     released = jnp.asarray(released)
@@ -128,13 +127,24 @@ def step(
     variances = sample_variances(key_variances, released - state.total)
     totals, sums = _draw_sums(key_sums, law(params), num_records, released, variances)
     are_possible = jax.vmap(functools.partial(model.is_possible, num_records=num_records))(sums)
-    are_possible = are_possible & jax.vmap(is_possible_total)(totals)
     first = jnp.argmax(are_possible)
     is_new = are_possible[first]
     total = jnp.where(is_new, totals[first], state.total)
     sums = jnp.where(is_new, sums[first], state.sums)
     info = StatisticGibbsInfo(jnp.asarray(is_new, float), log_density(total))
     return StatisticGibbsState(params, total, sums), info
+
+
+def log_likelihood(law: SumLaw, num_records, released, stddevs) -> Float[Array, ""]:
+    """Of the params with this law, for noise as if it were normal."""
+    mean, factor = num_records * law.mean, jnp.sqrt(num_records) * law.factor
+    gain, stddevs = factor[: len(released)], jnp.broadcast_to(stddevs, len(released))
+    scaled = gain / stddevs[:, None]
+    matrix = jnp.eye(len(released)) + scaled @ scaled.T
+    missed = (released - mean[: len(released)]) / stddevs
+    lower = jnp.linalg.cholesky(matrix)
+    white = linalg.solve_triangular(lower, missed, lower=True)
+    return -0.5 * white @ white - jnp.sum(jnp.log(jnp.diag(lower)))
 
 
 def sample_total(key: PRNGKeyArray, law: SumLaw, num_records, size: int) -> Float[Array, " m"]:

@@ -1,16 +1,32 @@
-"""Every compiled program takes some memory maps of the process, and Linux allows 65,530: a worker
-that runs hundreds of tests would crash inside the compiler. So forget programs now and then.
+"""What the tests do about compiling, which is most of their time.
+
+Workers share one folder of compiled programs, which lives as long as the run. And since every
+program in memory takes some memory maps of the process, of which Linux allows 65,530, they are
+forgotten now and then: a worker that runs hundreds of tests would crash inside the compiler.
 """
 
 import gc
+import os
+import tempfile
 from pathlib import Path
 
 import jax
 import pytest
 
+CACHE = "JAX_COMPILATION_CACHE_DIR"
 FIRST_LIMIT, ROOM, LAST_LIMIT = 30_000, 20_000, 55_000
 MAPS = Path("/proc/self/maps")
 _limit = FIRST_LIMIT
+
+
+def pytest_configure(config):
+    if CACHE not in os.environ:  # not in a worker, which has it from here
+        config.programs = tempfile.TemporaryDirectory(prefix="programs")
+        config.add_cleanup(config.programs.cleanup)
+        config.add_cleanup(lambda: os.environ.pop(CACHE))
+        os.environ[CACHE] = config.programs.name
+    jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def _num_maps() -> int:

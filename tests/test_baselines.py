@@ -68,7 +68,7 @@ def test_one_posterior_samples_are_of_the_tempered_law_within_its_bounds(ones):
     )
     assert "not for release" in draws.attrs["exactness"]
     weight = 1.0 / (2 * np.log(9.0))
-    law = stats.beta(2 + weight * ones, 3 + weight * (100 - ones))
+    law = stats.beta(1 + weight * (1 + ones), 1 + weight * (2 + 100 - ones))
     drawn = draws.posterior["probability"].values.ravel()
     assert np.all((drawn > 0.1) & (drawn < 0.9))
     low, high = law.cdf([0.1, 0.9])
@@ -82,7 +82,7 @@ def test_one_posterior_sampling_bound_is_that_of_the_densities():
     grid = np.linspace(lower, upper, 2001)
 
     def log_density(ones):
-        values = stats.beta(2 + weight * ones, 3 + weight * (10 - ones)).logpdf(grid)
+        values = weight * stats.beta(2 + ones, 3 + 10 - ones).logpdf(grid)
         return values - np.log(np.trapezoid(np.exp(values), grid))
 
     largest = max(np.max(np.abs(log_density(k) - log_density(k + 1))) for k in range(10))

@@ -147,8 +147,3 @@ def prior_of_known(g):
 def test_wrong_functions_of_known_columns_are_refused(function, known, message):
     with pytest.raises(ValueError, match=message):
         na.NumpyroModel(function, ["y"], known=known)
-
-
-def test_maximize_takes_no_known_columns():
-    with pytest.raises(ValueError, match="model must have no known columns for maximize"):
-        na.maximize(RELEASE, MODEL, **QUIET)

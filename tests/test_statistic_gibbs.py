@@ -289,6 +289,7 @@ def test_compare_runs_both_on_the_release():
     assert "difference_in_sd" in str(found)
 
 
+@pytest.mark.slow
 def test_compare_of_exact_methods_runs_both(monkeypatch):
     asked = QUIET | {"draws": 500}
     with pytest.raises(ValueError, match="methods must be distinct"):

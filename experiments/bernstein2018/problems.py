@@ -5,20 +5,29 @@ rate 2)`` for the rate of the exponential, where records outside some bounds cou
 """
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from scipy import stats
 
 import noiseaware as na
-from noiseaware.diagnostics import ranks, thinned
+from noiseaware.diagnostics import Uniformity, ranks, thinned, uniformity
+from noiseaware.samplers import statistic_gibbs
 
 SHARES = (0.025, 0.975)
 # Of records at the prior's mean rate: fixed before any rate is drawn.
 FIXED_BOUNDS = tuple(stats.expon(scale=1 / 4).ppf(SHARES))
 NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
 CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
+LANES = 500  # of chains that fit a core's cache
+NUM_RANKED, MAX_CORRELATION = 7, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +45,14 @@ class Simulated:
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """``posterior(sums, n)`` has the parameter of interest; ``sample(rng, sums, n, size)`` draws
-    all of them for one data set; ``possible`` moves sums to the nearest that records can have.
+    all of them for one data set; ``possible`` moves sums to the nearest that records can have. The
+    prior is worth ``prior_size`` records.
     """
 
     model: na.ExponentialFamily
     param: str
+    prior_mean: float | list[float]
+    prior_size: float
     simulate: Callable
     posterior: Callable
     sample: Callable
@@ -90,6 +102,8 @@ PROBLEMS = {
     "binomial": Problem(
         na.BetaBernoulli("x", 10, 10),
         "probability",
+        0.5,
+        20,
         binomial,
         lambda sums, n: stats.beta(10 + sums[:, 0], 10 + n - sums[:, 0]),
         lambda rng, sums, n, size: rng.beta(10 + sums[0], 10 + n - sums[0], size)[:, None],
@@ -98,6 +112,8 @@ PROBLEMS = {
     "multinomial": Problem(
         na.DirichletCategorical("x", 3, 5.0),
         "probabilities",
+        [1 / 3] * 3,
+        15,
         multinomial,
         lambda sums, n: stats.beta(5 + sums[:, 0], 10 + n - sums[:, 0]),
         lambda rng, sums, n, size: rng.dirichlet(5 + sums, size),
@@ -106,6 +122,8 @@ PROBLEMS = {
     "exponential": Problem(
         na.Exponential("x", na.GammaPrior(8.0, 2.0)),
         "rate",
+        4.0,
+        8,
         exponential,
         lambda sums, n: stats.gamma(8 + n, scale=1 / (2 + sums[:, 0])),
         lambda rng, sums, n, size: rng.gamma(8 + n, 1 / (2 + sums[0]), size)[:, None],
@@ -117,16 +135,20 @@ PROBLEMS["exponential, authors' bounds"] = dataclasses.replace(
 )
 
 
-def release(rng, simulated: Simulated, epsilon: float, num_records: int) -> list[na.Release]:
-    """Each sum with Laplace noise; the noise is simulated, for there is nobody to protect."""
+def release(
+    rng, simulated: Simulated, epsilon: float, num_records: int, factor: float = 1.0
+) -> list[na.Release]:
+    """Each sum with Laplace noise; the noise is simulated, for there is nobody to protect. The
+    release says that it is ``factor`` times as large as it is.
+    """
     found = []
     for total, statistic in zip(simulated.totals, simulated.statistics, strict=True):
         noise = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
         values = total + rng.laplace(scale=noise.scale, size=total.shape)
         found.append(
             na.Release(
-                values, statistic, noise, neighbours="replace", num_records=num_records,
-                noise="simulated",
+                values, statistic, noise.with_spread(factor * noise.spread()),
+                neighbours="replace", num_records=num_records, noise="simulated",
             )
         )  # fmt: skip
     return found
@@ -147,6 +169,62 @@ def draws_of(problem: Problem, releases, method: str, seed: int) -> np.ndarray:
     return thinned(values, np.full(len(releases), SHARE_KEPT * CHAINS * DRAWS))
 
 
+def chains_of_sums(
+    problem: Problem, releases, seed: int, burn_in: int, sweeps_per_draw: int, num_draws: int
+) -> np.ndarray:
+    """Draws of all params ``[draw, set, d]`` of the kernel itself, a chain a release, from a draw
+    of the prior. Releases have one statistic, noise and n.
+    """
+    first, values = releases[0], np.array([each.values for each in releases])
+    with jax.enable_x64(True):
+        keys = jr.split(jr.key(seed), len(releases))
+        numbers = map(np.asarray, (float(first.num_records), burn_in, sweeps_per_draw))
+        drawn = _chains(
+            keys, values, problem.model, first.statistic, first.mechanism, *numbers, num_draws
+        )
+        drawn = np.asarray(drawn[problem.param])
+    return np.moveaxis(drawn.reshape(*drawn.shape[:2], -1), 1, 0)
+
+
+@eqx.filter_jit
+def _chains(
+    keys, values, model, statistic, mechanism, num_records, burn_in, sweeps_per_draw, num_draws
+):
+    law = functools.partial(
+        statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
+    )
+
+    def chain(key, released):
+        key_start, key_burn, key_draws = jr.split(key, 3)
+
+        def sweeps(key, state, count):
+            def sweep(index, state):
+                return statistic_gibbs.step(
+                    jr.fold_in(key, index),
+                    state,
+                    model=model,
+                    num_records=num_records,
+                    released=released,
+                    law=law,
+                    sample_variances=mechanism.sample_variances,
+                    log_density=functools.partial(mechanism.log_density, released),
+                )[0]
+
+            return jax.lax.fori_loop(0, count, sweep, state)
+
+        start = statistic_gibbs.init(
+            model.sample_prior(key_start), num_records=num_records, law=law, size=len(released)
+        )
+        start = sweeps(key_burn, start, burn_in)
+
+        def draw(state, key):
+            return sweeps(key, state, sweeps_per_draw), state.params
+
+        return jax.lax.scan(draw, start, jr.split(key_draws, num_draws))[1]
+
+    return jax.lax.map(lambda of: chain(*of), (keys, values), batch_size=LANES)
+
+
 def naive_sums(rng, problem: Problem, simulated: Simulated, releases, num_records) -> np.ndarray:
     """The noisy sums as if they had no noise. Where records were left out, cheating: the whole sum
     with noise of the same scale.
@@ -163,7 +241,55 @@ def one_posterior_ranks(rng, simulated: Simulated, epsilon: float, num_records: 
     low, high = PRIVATE_RANGE
     weight = epsilon / NUM_PRIVATE_DRAWS / (2 * np.log(high / low))
     ones = simulated.sums[:, 0]
-    law = stats.beta(10 + weight * ones, 10 + weight * (num_records - ones))
+    law = stats.beta(1 + weight * (9 + ones), 1 + weight * (9 + num_records - ones))
     start, end = law.cdf(low), law.cdf(high)
     uniform = rng.uniform(size=(NUM_PRIVATE_DRAWS, len(ones)))
     return ranks(law.ppf(start + (end - start) * uniform), simulated.truth, rng)
+
+
+def sweeps_to_forget(problem: Problem, noisy: na.Release) -> int:
+    """Until the correlation of two draws falls below MAX_CORRELATION. A sweep multiplies it by the
+    share ``n / (n + n_0)`` that S has of params given S, n_0 being the records that the prior is
+    worth, times the share of S's variance that the release leaves.
+    """
+    statistic, model = noisy.statistic, problem.model
+    with jax.enable_x64(True):
+        params = {problem.param: jnp.asarray(problem.prior_mean)}
+        law = statistic_gibbs.sum_law(
+            params, model=model, contribution=statistic, bounds=statistic.bounds
+        )
+        covariance = noisy.num_records * np.asarray(law.factor @ law.factor.T)
+    size = len(noisy.values)
+    noise = 2 * np.square(noisy.mechanism.spread()) * np.eye(size)
+    gain = np.linalg.solve(covariance[:size, :size] + noise, covariance[:size, size])
+    left = 1 - gain @ covariance[:size, size] / covariance[size, size]
+    kept = left * noisy.num_records / (noisy.num_records + problem.prior_size)
+    return max(2, int(np.ceil(np.log(MAX_CORRELATION) / np.log(kept))))
+
+
+class Cell(NamedTuple):
+    """Calibration of one model at one n and epsilon, and how much of the prior's sd the posterior
+    has on average: near 1, a release says so little that any method passes.
+    """
+
+    ours: Uniformity
+    naive: Uniformity
+    contraction: float
+
+
+def calibration_cell(
+    name: str, num_records: int, epsilon: float, num_sets: int, seed: int, factor: float = 1.0
+) -> Cell:
+    problem = PROBLEMS[name]
+    rng = np.random.default_rng([seed, num_records, int(1e3 * epsilon)])
+    simulated = problem.simulate(rng, num_sets, num_records)
+    releases = release(rng, simulated, epsilon, num_records, factor)
+    naive = naive_sums(rng, problem, simulated, releases, num_records)
+    naive_ranks = problem.posterior(naive, num_records).cdf(simulated.truth)
+    spacing = sweeps_to_forget(problem, releases[0])
+    draws = chains_of_sums(problem, releases, seed, 50 + 2 * spacing, spacing, NUM_RANKED)[..., 0]
+    return Cell(
+        uniformity(ranks(draws, simulated.truth, rng)),
+        uniformity(np.clip(naive_ranks, 1e-12, 1 - 1e-12)),
+        float(np.mean(np.std(draws, axis=0, ddof=1)) / np.std(simulated.truth)),
+    )

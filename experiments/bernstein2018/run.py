@@ -8,11 +8,10 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
-import jax.random as jr
 import numpy as np
 from experiments.bernstein2018.problems import (
     PROBLEMS,
+    chains_of_sums,
     draws_of,
     naive_sums,
     one_posterior_ranks,
@@ -21,7 +20,6 @@ from experiments.bernstein2018.problems import (
 
 import noiseaware as na
 from noiseaware.diagnostics import ranks, squared_mmd, uniformity
-from noiseaware.samplers import statistic_gibbs
 
 HERE = Path(__file__).parent
 SEED = 2018
@@ -122,48 +120,17 @@ def traces() -> Rows:
         problem = PROBLEMS[name]
         rng = np.random.default_rng([SEED + 2, len(name)])
         simulated = problem.simulate(rng, 1, num_records)
-        (noisy,) = release(rng, simulated, epsilon, num_records)
-        with jax.enable_x64(True):
-            values = jax.vmap(functools.partial(chain, noisy, problem.model))(
-                jr.split(jr.key(SEED), 3)
-            )[problem.param]
+        releases = release(rng, simulated, epsilon, num_records) * 3
+        values = chains_of_sums(problem, releases, SEED, 0, 1, NUM_ITERATIONS)
         rows += [
             {
                 "model": name, "chain": i, "iteration": at, "value": float(value),
                 "truth": simulated.truth[0],
             }
-            for i, series in enumerate(values)
+            for i, series in enumerate(values[..., 0].T)
             for at, value in enumerate(series)
         ]  # fmt: skip
     return rows
-
-
-def chain(noisy: na.Release, model: na.ExponentialFamily, key):
-    """Params of every iteration."""
-    statistic, size = noisy.statistic, len(noisy.values)
-    law = functools.partial(
-        statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
-    )
-    num_records = float(noisy.num_records)
-    key_start, key_steps = jr.split(key)
-    start = statistic_gibbs.init(
-        model.sample_prior(key_start), num_records=num_records, law=law, size=size
-    )
-
-    def step(state, key):
-        after, _ = statistic_gibbs.step(
-            key,
-            state,
-            model=model,
-            num_records=num_records,
-            released=noisy.values,
-            law=law,
-            sample_variances=noisy.mechanism.sample_variances,
-            log_density=functools.partial(noisy.mechanism.log_density, noisy.values),
-        )
-        return after, state.params
-
-    return jax.lax.scan(step, start, jr.split(key_steps, NUM_ITERATIONS))[1]
 
 
 class Found:

@@ -5,8 +5,8 @@ is, none of them a posterior given the release.
 - ``fit_naive``: the conjugate update on noisy sums as if they were the sums. It ignores the noise,
   and redaction or clamping too. Given noisy sums that were not bounded at all it is the paper's
   "cheating" variant: it sees more than was published.
-- ``fit_one_posterior_samples``: draws that are themselves the release, each from the posterior with
-  the likelihood raised to a power [WFS15]. Private, but too wide.
+- ``fit_one_posterior_samples``: draws that are themselves the release, each from the posterior's
+  density, prior and likelihood, raised to a power [WFS15]. Private, but too wide.
 """
 
 from collections.abc import Mapping
@@ -89,8 +89,9 @@ def fit_one_posterior_samples(
     lower: float,
     upper: float,
 ):
-    """Draws of ``epsilon / draws`` each under ``replace``: from Beta(a + w s, b + w (n - s)) within
-    [lower, upper], on a grid of ``NUM_CELLS`` cells, with ``w = epsilon / (2 D draws)``.
+    """Draws of ``epsilon / draws`` each under ``replace``: from the density of Beta(a + s, b + n -
+    s) to the power ``w = epsilon / (2 D draws)`` within [lower, upper], on a grid of ``NUM_CELLS``
+    cells.
 
     Between neighbours the log likelihood changes by at most ``D = log max(upper / (1 - upper), (1 -
     lower) / lower)``, the largest log-odds within the bounds; so a draw's density changes by a
@@ -109,8 +110,9 @@ def fit_one_posterior_samples(
         step = eqx.Partial(
             _tempered,
             model=model,
-            ones=weight * np.sum(column),
-            zeros=weight * (len(column) - np.sum(column)),
+            ones=np.sum(column),
+            zeros=len(column) - np.sum(column),
+            weight=weight,
             bounds=np.array([lower, upper]),
         )
         label = f"simulated draws of a tempered posterior, epsilon {epsilon:g}, not for release"
@@ -152,12 +154,13 @@ def _given_sums(key, params, *, model, sums, num_records):
     return model.sample_params(key, params, sums, num_records)
 
 
-def _tempered(key, params, *, model, ones, zeros, bounds):
+def _tempered(key, params, *, model, ones, zeros, weight, bounds):
     """A cell by its density, and a place in it: as quick for any records."""
     key_cell, key_place = jr.split(key)
     width = (bounds[1] - bounds[0]) / NUM_CELLS
     centres = bounds[0] + width * (np.arange(NUM_CELLS) + 0.5)
-    cell = jr.categorical(key_cell, stats.beta.logpdf(centres, model.a + ones, model.b + zeros))
+    log_density = weight * stats.beta.logpdf(centres, model.a + ones, model.b + zeros)
+    cell = jr.categorical(key_cell, log_density)
     return {"probability": centres[cell] + width * (jr.uniform(key_place) - 0.5)}
 
 

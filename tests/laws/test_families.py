@@ -66,26 +66,36 @@ def test_points_have_the_moments_that_autodiff_gives(model, statistic):
 
 @each_family
 def test_density_is_of_the_exponential_form(model, statistic):
-    params = model.sample_prior(jr.key(1))
-    x = model.sample_records(jr.key(2), params, 100)[model.column]
-
-    def by_parts(x):
+    @jax.jit
+    def look():
+        params = model.sample_prior(jr.key(1))
+        x = model.sample_records(jr.key(2), params, 100)[model.column]
         natural = model.natural(params)
-        return model.log_base(x) + natural @ model.sufficient(x) - model.log_partition(natural)
 
-    found = jax.vmap(lambda x: model.log_record(params, {model.column: x}))(x)
-    assert np.allclose(found, jax.vmap(by_parts)(jnp.asarray(x, float)), rtol=1e-9, atol=1e-9)
+        def by_parts(x):
+            return model.log_base(x) + natural @ model.sufficient(x) - model.log_partition(natural)
+
+        found = jax.vmap(lambda x: model.log_record(params, {model.column: x}))(x)
+        return found, jax.vmap(by_parts)(jnp.asarray(x, float))
+
+    assert np.allclose(*look(), rtol=1e-9, atol=1e-9)
 
 
 @each_family
 def test_sums_of_records_have_the_law(model, statistic):
     """Mean and covariance of what is released and what is sufficient, jointly."""
-    params, count = model.sample_prior(jr.key(1)), 100_000
-    records = model.sample_records(jr.key(2), params, count)
-    released = jax.vmap(statistic)(records)
-    sufficient = jax.vmap(model.sufficient)(jnp.asarray(records[model.column], float))
-    values = np.concatenate([released, sufficient], axis=1)
-    law = sum_law(model, statistic)(params)
+    count = 100_000
+
+    @jax.jit
+    def look():
+        params = model.sample_prior(jr.key(1))
+        records = model.sample_records(jr.key(2), params, count)
+        released = jax.vmap(statistic)(records)
+        sufficient = jax.vmap(model.sufficient)(jnp.asarray(records[model.column], float))
+        values = jnp.concatenate([released, sufficient], axis=1)
+        return values, sum_law(model, statistic)(params)
+
+    values, law = jax.tree.map(np.asarray, look())
     centred = values - law.mean
     products = centred[:, :, None] * centred[:, None, :]
     assert np.max(np.abs(z_score(centred))) < MAX_Z
@@ -284,8 +294,8 @@ def test_variances_given_a_noise_have_their_law(noise):
 
 @each_family
 def test_sums_are_drawn_from_the_conditional_normal(model, statistic):
-    params, num_records = model.sample_prior(jr.key(1)), 100.0
-    law = sum_law(model, statistic)(params)
+    num_records = 100.0
+    law = jax.jit(lambda: sum_law(model, statistic)(model.sample_prior(jr.key(1))))()
     size = len(statistic.labels)
     mean = np.asarray(num_records * law.mean)
     covariance = np.asarray(num_records * law.factor @ law.factor.T)

@@ -17,23 +17,15 @@ from tests.laws.chains import KERNELS, prior_shape
 from tests.laws.members import MODELS, SUPPORTS, known_for
 from tests.statistical import MAX_Z, MIN_P, z_score
 
-LONG = (
-    "naive-bayes", "regression", "logistic", "logistic-table", "binomial", "gamma", "pareto",
-)  # fmt: skip
-REACHED_LATE = (*LONG, "dirichlet-categorical", "exponential", "poisson", "normal-redacted")
-
-
-def each_but(late):
-    return pytest.mark.parametrize(
-        "model",
-        [
-            pytest.param(model, id=name, marks=[pytest.mark.slow] * (name in late))
-            for name, model in MODELS.items()
-        ],
-    )
-
-
-each_model = each_but(LONG)
+# In the fast tests; the others are slow, by their number.
+FIRST = ("beta-bernoulli", "dirichlet-categorical", "exponential", "normal", "hierarchical")
+each_model = pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, id=name, marks=[pytest.mark.slow] * (name not in FIRST))
+        for name, model in MODELS.items()
+    ],
+)
 each_support = pytest.mark.parametrize(
     ("support", "free"), list(SUPPORTS.values()), ids=list(SUPPORTS)
 )
@@ -133,7 +125,7 @@ def test_record_density_is_that_of_sampled_records(model):
             assert np.max(np.abs(z_score(differences(start, start + shift), axis=1))) < MAX_Z
 
 
-@each_but(REACHED_LATE)
+@each_model
 def test_params_kernel_reaches_the_posterior_given_records(model):
     check_params_kernel(model, None, 15 if model.has_posterior_step else 150)
 

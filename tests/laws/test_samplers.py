@@ -180,7 +180,9 @@ def bernoulli_draws(sampler, mechanism, released, fault=0):
 
 
 @each_general_sampler
-@pytest.mark.parametrize("kind", MECHANISMS)
+@pytest.mark.parametrize(
+    "kind", [na.Laplace, *[pytest.param(kind, marks=pytest.mark.slow) for kind in MECHANISMS[1:]]]
+)
 @pytest.mark.parametrize(
     "released", [8, *[pytest.param(value, marks=pytest.mark.slow) for value in (-3, 14)]]
 )

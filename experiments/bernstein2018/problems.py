@@ -27,7 +27,8 @@ FIXED_BOUNDS = tuple(stats.expon(scale=1 / 4).ppf(SHARES))
 NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
 CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
 LANES = 500  # of chains that fit a core's cache
-NUM_RANKED, MAX_CORRELATION, MIN_SPACING = 9, 0.05, 40
+NUM_CANDIDATES, NUM_RANKED = 100, 9
+MAX_CORRELATION, MIN_SWEEPS = 0.25, 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,9 @@ def exponential(rng, num_sets, num_records, bounds_of=lambda rate: FIXED_BOUNDS)
         x = rng.exponential(1 / rate, size=num_records)
         low, high = bounds_of(rate)
         sums[index], totals[index] = np.sum(x), np.sum(x[(low <= x) & (x <= high)])
-        statistics.append(na.Redacted("x", low, high, ("x",)))
+        if not statistics or (statistics[-1].lower, statistics[-1].upper) != (low, high):
+            statistic = na.Redacted("x", low, high, ("x",))
+        statistics.append(statistic)
     return Simulated(truth, sums, totals, statistics)
 
 
@@ -135,23 +138,44 @@ PROBLEMS["exponential, authors' bounds"] = dataclasses.replace(
 )
 
 
-def release(
-    rng, simulated: Simulated, epsilon: float, num_records: int, factor: float = 1.0
-) -> list[na.Release]:
-    """Each sum with Laplace noise; the noise is simulated, for there is nobody to protect. The
-    release says that it is ``factor`` times as large as it is.
+class Noisy(NamedTuple):
+    """Sums with Laplace noise ``[set, m]``, the noise simulated, for there is nobody to protect;
+    and the mechanism of each.
     """
-    found = []
-    for total, statistic in zip(simulated.totals, simulated.statistics, strict=True):
-        noise = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
-        values = total + rng.laplace(scale=noise.scale, size=total.shape)
-        found.append(
-            na.Release(
-                values, statistic, noise.with_spread(factor * noise.spread()),
-                neighbours="replace", num_records=num_records, noise="simulated",
-            )
-        )  # fmt: skip
-    return found
+
+    values: np.ndarray
+    mechanisms: list[na.Laplace]
+
+    @property
+    def scales(self) -> np.ndarray:
+        return np.array([float(each.scale) for each in self.mechanisms])[:, None]
+
+
+def add_noise(rng, simulated: Simulated, epsilon: float) -> Noisy:
+    mechanisms: list[na.Laplace] = []
+    for index, statistic in enumerate(simulated.statistics):
+        if index == 0 or statistic is not simulated.statistics[index - 1]:
+            mechanism = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=epsilon)
+        mechanisms.append(mechanism)
+    noisy = Noisy(simulated.totals, mechanisms)
+    noise = rng.laplace(scale=noisy.scales, size=simulated.totals.shape)
+    return noisy._replace(values=simulated.totals + noise)
+
+
+def as_releases(
+    simulated: Simulated, noisy: Noisy, num_records: int, factor: float = 1.0, count=None
+) -> list[na.Release]:
+    """The first so many as releases that say that their noise is ``factor`` times as large as it is."""
+    return [
+        na.Release(
+            values, statistic, mechanism.with_spread(factor * mechanism.spread()),
+            neighbours="replace", num_records=num_records, noise="simulated",
+        )
+        for values, statistic, mechanism in zip(
+            noisy.values[:count], simulated.statistics[:count], noisy.mechanisms[:count],
+            strict=True,
+        )
+    ]  # fmt: skip
 
 
 def draws_of(problem: Problem, releases, method: str, seed: int) -> np.ndarray:
@@ -169,34 +193,55 @@ def draws_of(problem: Problem, releases, method: str, seed: int) -> np.ndarray:
     return thinned(values, np.full(len(releases), SHARE_KEPT * CHAINS * DRAWS))
 
 
-def chains_of_sums(
-    problem: Problem, releases, seed: int, burn_in: int, sweeps_per_draw: int, num_draws: int
-) -> np.ndarray:
-    """Draws of all params ``[draw, set, d]`` of the kernel itself, a chain a release, from a draw
-    of the prior. Releases have one statistic, noise and n.
+class Runs(NamedTuple):
+    """Of each release: so many chains, from those of so many draws of the prior that explain it
+    best, and of each chain some draws, the first after ``burn_in`` sweeps.
     """
-    first, values = releases[0], np.array([each.values for each in releases])
+
+    num_candidates: int
+    num_chains: int
+    num_draws: int
+    burn_in: int
+    sweeps_per_draw: int = 1
+
+
+def chains_of_sums(
+    problem: Problem, release: na.Release, values: np.ndarray, seed: int, runs: Runs
+) -> np.ndarray:
+    """Draws of all params ``[draw, chain, set, d]`` of the kernel itself, given releases of these
+    values ``[set, m]``, else like one.
+    """
     with jax.enable_x64(True):
-        keys = jr.split(jr.key(seed), len(releases))
-        numbers = map(np.asarray, (float(first.num_records), burn_in, sweeps_per_draw))
+        keys = jr.split(jr.key(seed), len(values))
+        numbers = map(np.asarray, (float(release.num_records), runs.burn_in, runs.sweeps_per_draw))
         drawn = _chains(
-            keys, values, problem.model, first.statistic, first.mechanism, *numbers, num_draws
+            keys, values, problem.model, release.statistic, release.mechanism, *numbers, *runs[:3]
         )
         drawn = np.asarray(drawn[problem.param])
-    return np.moveaxis(drawn.reshape(*drawn.shape[:2], -1), 1, 0)
+    return np.moveaxis(drawn.reshape(*drawn.shape[:3], -1), 0, 2)
 
 
 @eqx.filter_jit
 def _chains(
-    keys, values, model, statistic, mechanism, num_records, burn_in, sweeps_per_draw, num_draws
-):
+    keys, values, model, statistic, mechanism, num_records, burn_in, sweeps_per_draw,
+    num_candidates, num_chains, num_draws,
+):  # fmt: skip
     law = functools.partial(
         statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
     )
 
-    def chain(key, released):
-        key_start, key_burn, key_draws = jr.split(key, 3)
+    def starts(key, released):
+        key_prior, key_choice = jr.split(key)
+        prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_candidates))
+        log_likelihoods = jax.vmap(
+            lambda params: statistic_gibbs.log_likelihood(
+                law(params), num_records, released, mechanism.spread()
+            )
+        )(prior)
+        chosen = statistic_gibbs.choose_starts(key_choice, log_likelihoods, num_chains)
+        return jax.tree.map(lambda draws: draws[chosen], prior)
 
+    def chain(key, params, released):
         def sweeps(key, state, count):
             def sweep(index, state):
                 return statistic_gibbs.step(
@@ -212,28 +257,32 @@ def _chains(
 
             return jax.lax.fori_loop(0, count, sweep, state)
 
-        start = statistic_gibbs.init(
-            model.sample_prior(key_start), num_records=num_records, law=law, size=len(released)
-        )
-        start = sweeps(key_burn, start, burn_in)
-
         def draw(state, key):
             return sweeps(key, state, sweeps_per_draw), state.params
 
+        key_burn, key_draws = jr.split(key)
+        start = statistic_gibbs.init(params, num_records=num_records, law=law, size=len(released))
+        start = sweeps(key_burn, start, burn_in)
         return jax.lax.scan(draw, start, jr.split(key_draws, num_draws))[1]
 
-    return jax.lax.map(lambda of: chain(*of), (keys, values), batch_size=LANES)
+    def of_release(key, released):
+        key_starts, key_chains = jr.split(key)
+        keys = jr.split(key_chains, num_chains)
+        drawn = jax.vmap(chain, in_axes=(0, 0, None))(keys, starts(key_starts, released), released)
+        return jax.tree.map(lambda values: jnp.swapaxes(values, 0, 1), drawn)
+
+    size = max(1, LANES // num_chains)
+    return jax.lax.map(lambda of: of_release(*of), (keys, values), batch_size=size)
 
 
-def naive_sums(rng, problem: Problem, simulated: Simulated, releases, num_records) -> np.ndarray:
+def naive_sums(rng, problem: Problem, simulated: Simulated, noisy: Noisy, num_records: int):
     """The noisy sums as if they had no noise. Where records were left out, cheating: the whole sum
     with noise of the same scale.
     """
-    noisy = np.array([each.values for each in releases])
+    sums = noisy.values
     if isinstance(simulated.statistics[0], na.Redacted):
-        scales = np.array([float(each.mechanism.scale) for each in releases])[:, None]
-        noisy = simulated.sums + rng.laplace(scale=scales)
-    return problem.possible(noisy, num_records)
+        sums = simulated.sums + rng.laplace(scale=noisy.scales)
+    return problem.possible(sums, num_records)
 
 
 def one_posterior_ranks(rng, simulated: Simulated, epsilon: float, num_records: int) -> np.ndarray:
@@ -247,28 +296,25 @@ def one_posterior_ranks(rng, simulated: Simulated, epsilon: float, num_records: 
     return ranks(law.ppf(start + (end - start) * uniform), simulated.truth, rng)
 
 
-def sweeps_to_forget(problem: Problem, noisy: na.Release) -> int:
-    """Until the correlation of two draws falls below MAX_CORRELATION. A sweep multiplies it by the
+def sweeps_to_forget(problem: Problem, release: na.Release) -> int:
+    """Until the correlation with a start falls below MAX_CORRELATION. A sweep multiplies it by the
     share ``n / (n + n_0)`` that S has of params given S, n_0 being the records that the prior is
     worth, times the share of S's variance that the release leaves; and the variances of the noise
-    have a memory of their own, hence MIN_SPACING.
+    have a memory of their own, hence MIN_SWEEPS.
     """
-    statistic, model = noisy.statistic, problem.model
+    statistic, model = release.statistic, problem.model
     with jax.enable_x64(True):
         params = {problem.param: jnp.asarray(problem.prior_mean)}
         law = statistic_gibbs.sum_law(
             params, model=model, contribution=statistic, bounds=statistic.bounds
         )
-        covariance = noisy.num_records * np.asarray(law.factor @ law.factor.T)
-    size = len(noisy.values)
-    noise = 2 * np.square(noisy.mechanism.spread()) * np.eye(size)
+        covariance = release.num_records * np.asarray(law.factor @ law.factor.T)
+    size = len(release.values)
+    noise = 2 * np.square(release.mechanism.spread()) * np.eye(size)
     gain = np.linalg.solve(covariance[:size, :size] + noise, covariance[:size, size])
     left = 1 - gain @ covariance[:size, size] / covariance[size, size]
-    kept = left * noisy.num_records / (noisy.num_records + problem.prior_size)
-    spacing = int(np.ceil(np.log(MAX_CORRELATION) / np.log(kept)))
-    if statistic.bounds is not None:  # near a maximum of E[T], which says little of params there
-        spacing = max(spacing, noisy.num_records // 5)
-    return max(min(MIN_SPACING, noisy.num_records), spacing)
+    kept = left * release.num_records / (release.num_records + problem.prior_size)
+    return max(MIN_SWEEPS, int(np.ceil(np.log(MAX_CORRELATION) / np.log(kept))))
 
 
 class Cell(NamedTuple):
@@ -287,11 +333,12 @@ def calibration_cell(
     problem = PROBLEMS[name]
     rng = np.random.default_rng([seed, num_records, int(1e3 * epsilon)])
     simulated = problem.simulate(rng, num_sets, num_records)
-    releases = release(rng, simulated, epsilon, num_records, factor)
-    naive = naive_sums(rng, problem, simulated, releases, num_records)
+    noisy = add_noise(rng, simulated, epsilon)
+    naive = naive_sums(rng, problem, simulated, noisy, num_records)
     naive_ranks = problem.posterior(naive, num_records).cdf(simulated.truth)
-    spacing = sweeps_to_forget(problem, releases[0])
-    draws = chains_of_sums(problem, releases, seed, 100 + spacing, spacing, NUM_RANKED)[..., 0]
+    one = as_releases(simulated, noisy, num_records, factor, count=1)[0]
+    runs = Runs(NUM_CANDIDATES, NUM_RANKED, 1, sweeps_to_forget(problem, one))
+    draws = chains_of_sums(problem, one, noisy.values, seed, runs)[0, ..., 0]
     return Cell(
         uniformity(ranks(draws, simulated.truth, rng)),
         uniformity(np.clip(naive_ranks, 1e-12, 1 - 1e-12)),

@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 from experiments.bernstein2018.problems import (
     PROBLEMS,
+    Runs,
+    add_noise,
+    as_releases,
     calibration_cell,
     chains_of_sums,
     draws_of,
     naive_sums,
     one_posterior_ranks,
-    release,
 )
 
 import noiseaware as na
@@ -39,8 +41,9 @@ def ranks_by_method(name: str, num_records: int, epsilon: float, num_sets: int):
     problem = PROBLEMS[name]
     rng = np.random.default_rng([SEED, list(PROBLEMS).index(name), num_records, int(1e3 * epsilon)])
     simulated = problem.simulate(rng, num_sets, num_records)
-    releases = release(rng, simulated, epsilon, num_records)
-    naive = naive_sums(rng, problem, simulated, releases, num_records)
+    noisy = add_noise(rng, simulated, epsilon)
+    releases = as_releases(simulated, noisy, num_records)
+    naive = naive_sums(rng, problem, simulated, noisy, num_records)
     truth = simulated.truth
 
     def ranks_of(method, count):
@@ -113,8 +116,9 @@ def utility(num_sets: int, sizes) -> Rows:
             for num_records in sizes:
                 rng = np.random.default_rng([SEED + 1, num_records, int(1e3 * epsilon)])
                 simulated = problem.simulate(rng, num_sets, num_records)
-                releases = release(rng, simulated, epsilon, num_records)
-                naive = naive_sums(rng, problem, simulated, releases, num_records)
+                noisy = add_noise(rng, simulated, epsilon)
+                releases = as_releases(simulated, noisy, num_records)
+                naive = naive_sums(rng, problem, simulated, noisy, num_records)
                 ours = draws_of(problem, releases, "statistic_gibbs", SEED)
                 sample = functools.partial(problem.sample, rng, n=num_records, size=len(ours))
                 found = {"ours": [], "naive": []}
@@ -140,14 +144,16 @@ def traces() -> Rows:
         problem = PROBLEMS[name]
         rng = np.random.default_rng([SEED + 2, len(name)])
         simulated = problem.simulate(rng, 1, num_records)
-        releases = release(rng, simulated, epsilon, num_records) * 3
-        values = chains_of_sums(problem, releases, SEED, 0, 1, NUM_ITERATIONS)
+        noisy = add_noise(rng, simulated, epsilon)
+        (release,) = as_releases(simulated, noisy, num_records)
+        runs = Runs(3, 3, NUM_ITERATIONS, 0)
+        values = chains_of_sums(problem, release, noisy.values, SEED, runs)
         rows += [
             {
                 "model": name, "chain": i, "iteration": at, "value": float(value),
                 "truth": simulated.truth[0],
             }
-            for i, series in enumerate(values[..., 0].T)
+            for i, series in enumerate(values[:, :, 0, 0].T)
             for at, value in enumerate(series)
         ]  # fmt: skip
     return rows

@@ -36,7 +36,6 @@ from noiseaware.statistics import Statistic
 
 CHUNK_DRAWS = 500  # room for so many draws a call
 NUM_PRIOR_DRAWS, MIN_PRIOR_DRAWS = 4000, 100
-STARTS_A_CHAIN, MAX_HALVINGS = 4, 60
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 State = Any  # RecordAugmentationState, or StatisticGibbsState
@@ -149,11 +148,12 @@ def start(
         is_finite = jnp.all(jnp.isfinite(free), axis=1)
         order = jnp.argsort(~is_finite)
         order = order[jnp.arange(num_draws) % jnp.maximum(jnp.sum(is_finite), 1)]
-        first = order[:num_chains]
+        prior_in_order = jax.tree.map(lambda draws: draws[order], prior)
+        first: Any = slice(num_chains)
         if kernel == "statistic_gibbs":
-            first = _explain(key_states, problem, prior, is_finite, num_chains)
+            first = _explain(key_states, problem, prior_in_order, num_chains)
         if free_params is None:
-            params = jax.tree.map(lambda draws: draws[first], prior)
+            params = jax.tree.map(lambda draws: draws[first], prior_in_order)
         else:
             _, constrain = unconstrain(model.supports, jax.tree.map(lambda x: x[0], prior))
             params, _ = jax.vmap(constrain)(free_params)
@@ -177,29 +177,15 @@ def start(
     return _over_data_sets(one, keys, problems, free_params)
 
 
-def _explain(key: PRNGKeyArray, problem: Problem, prior: Params, is_finite, count: int):
-    """Which draws of the prior to start from: drawn without replacement (by Gumbel's trick) with
-    weights of their likelihood. To a power below 1, where they are so few that less than some
-    draws a chain would serve: one of several modes would be chosen for all.
-    """
+def _explain(key: PRNGKeyArray, problem: Problem, prior: Params, count: int):
+    """Which draws of the prior to start from."""
     law, spread = _sum_law(problem), problem.mechanism.spread()
-
-    def log_likelihood(params):
-        return statistic_gibbs.log_likelihood(
+    log_likelihoods = jax.vmap(
+        lambda params: statistic_gibbs.log_likelihood(
             law(params), problem.num_records, problem.released, spread
         )
-
-    log_weight = jax.vmap(log_likelihood)(prior)
-    log_weight = jnp.where(is_finite & jnp.isfinite(log_weight), log_weight, -jnp.inf)
-    log_weight -= jnp.max(log_weight)
-
-    def halve(_, power):
-        weight = jax.nn.softmax(power * log_weight)
-        return jnp.where(1 / jnp.sum(weight**2) < STARTS_A_CHAIN * count, 0.5 * power, power)
-
-    log_weight *= jax.lax.fori_loop(0, MAX_HALVINGS, halve, 1.0)
-    _, chosen = jax.lax.top_k(log_weight + jr.gumbel(key, log_weight.shape), count)
-    return jnp.where(jnp.isfinite(log_weight[chosen]), chosen, chosen[0])
+    )(prior)
+    return statistic_gibbs.choose_starts(key, log_likelihoods, count)
 
 
 def _sum_law(problem: Problem) -> Callable[[Params], statistic_gibbs.SumLaw]:

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy import linalg
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models.domain import Bounds
@@ -39,6 +39,7 @@ from noiseaware.models.model import Params
 from noiseaware.schema import Record
 
 NUM_TRIES = 4
+STARTS_A_CHAIN, MAX_HALVINGS = 4, 60
 MIN_RESIDUAL = 1e-12  # of a column's length: below it is rounding
 
 
@@ -145,6 +146,25 @@ def log_likelihood(law: SumLaw, num_records, released, stddevs) -> Float[Array, 
     lower = jnp.linalg.cholesky(matrix)
     white = linalg.solve_triangular(lower, missed, lower=True)
     return -0.5 * white @ white - jnp.sum(jnp.log(jnp.diag(lower)))
+
+
+def choose_starts(
+    key: PRNGKeyArray, log_likelihoods: Float[Array, " draws"], count: int
+) -> Int[Array, " count"]:
+    """Which draws of the prior to start from: drawn without replacement (by Gumbel's trick) with
+    weights of their likelihood. To a power below 1, where less than some draws a chain would have
+    any weight: one of several modes would be chosen for all.
+    """
+    log_weight = jnp.where(jnp.isfinite(log_likelihoods), log_likelihoods, -jnp.inf)
+    log_weight -= jnp.max(log_weight)
+
+    def halve(_, power):
+        weight = jax.nn.softmax(power * log_weight)
+        return jnp.where(1 / jnp.sum(weight**2) < STARTS_A_CHAIN * count, 0.5 * power, power)
+
+    log_weight *= jax.lax.fori_loop(0, MAX_HALVINGS, halve, 1.0)
+    _, chosen = jax.lax.top_k(log_weight + jr.gumbel(key, log_weight.shape), count)
+    return jnp.where(jnp.isfinite(log_weight[chosen]), chosen, chosen[0])
 
 
 def sample_total(key: PRNGKeyArray, law: SumLaw, num_records, size: int) -> Float[Array, " m"]:

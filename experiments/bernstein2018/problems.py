@@ -165,7 +165,7 @@ def add_noise(rng, simulated: Simulated, epsilon: float) -> Noisy:
 def as_releases(
     simulated: Simulated, noisy: Noisy, num_records: int, factor: float = 1.0, count=None
 ) -> list[na.Release]:
-    """The first so many as releases that say that their noise is ``factor`` times as large as it is."""
+    """The first so many, as releases that say that their noise is ``factor`` times as large."""
     return [
         na.Release(
             values, statistic, mechanism.with_spread(factor * mechanism.spread()),

@@ -14,7 +14,7 @@ from noiseaware import journeys
 from noiseaware.convergence import bulk_ess
 from tests.laws.chains import joint_start, total_of
 from tests.laws.members import CASES, known_levels
-from tests.laws.test_samplers import mechanism_for
+from tests.laws.test_samplers import FIRST_CASES, mechanism_for
 from tests.statistical import MAX_Z
 
 NUM_RECORDS = 6
@@ -62,9 +62,9 @@ def test_every_way_to_run_a_fit_gives_one_posterior(case, tmp_path, monkeypatch)
         batch = na.fit_many([other, release], model, **fixed)
     assert largest_z(features(batch.isel(fit=1)), plain) < MAX_Z
     assert largest_z(features(batch.isel(fit=0)), plain) > MAX_Z, "two releases, two posteriors"
-    # One after the other, a core each.
-    in_turn = na.fit_many([other, release], model, **fixed)
-    assert largest_z(features(in_turn.isel(fit=1)), plain) < MAX_Z
+    if case in FIRST_CASES:  # one after the other, a core each, as a CPU runs them
+        in_turn = na.fit_many([other, release], model, **fixed)
+        assert largest_z(features(in_turn.isel(fit=1)), plain) < MAX_Z
     # In short chunks, interrupted in the middle and resumed: the same draws.
     calls = []
 

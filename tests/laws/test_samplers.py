@@ -303,7 +303,7 @@ def test_naive_bayes_reaches_full_enumeration(sampler):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["dirichlet-categorical", "normal-redacted", "regression-known"])
+@pytest.mark.parametrize("case", ["dirichlet-categorical", "normal-redacted"])
 def test_samplers_agree(case):
     """From the same far starts, the sweeps of all samplers end in one law."""
     model, statistic = CASES[case]
@@ -313,8 +313,7 @@ def test_samplers_agree(case):
         prior_shape(model), np.asarray(0), 5, 16, 1,
     )  # fmt: skip
     released = np.asarray(start.released)[np.argmax(np.abs(np.asarray(start.free)[:, 0]))]
-    # Long enough for the plain sweep to forget its start; a Poisson quantile is slow to search.
-    num_chains, num_steps = (1_000, 120) if case == "poisson" else (2_000, 600)
+    num_chains, num_steps = 2_000, 600  # long enough for the plain sweep to forget its start
     ends = {}
     for sampler in SAMPLERS:
         if case not in CASES_OF[sampler]:

@@ -415,6 +415,7 @@ def plain_scores(key, model, release, params, known, num_chains=500, num_sweeps=
     return scores, jnp.mean(complete, axis=0) - missing
 
 
+# With 100 records these take minutes each.
 LONG = (
     "naive-bayes",
     "regression-known",

@@ -136,13 +136,15 @@ def step(
     return StatisticGibbsState(params, total, sums), info
 
 
-def log_likelihood(law: SumLaw, num_records, released, stddevs) -> Float[Array, ""]:
-    """Of the params with this law, for noise as if it were normal."""
+def log_likelihood(law: SumLaw, num_records, released, scales) -> Float[Array, ""]:
+    """Of the params with this law, up to a constant, for noise as if it were normal with standard
+    deviations of these scales.
+    """
     mean, factor = num_records * law.mean, jnp.sqrt(num_records) * law.factor
-    gain, stddevs = factor[: len(released)], jnp.broadcast_to(stddevs, len(released))
-    scaled = gain / stddevs[:, None]
+    gain, scales = factor[: len(released)], jnp.broadcast_to(scales, len(released))
+    scaled = gain / scales[:, None]
     matrix = jnp.eye(len(released)) + scaled @ scaled.T
-    missed = (released - mean[: len(released)]) / stddevs
+    missed = (released - mean[: len(released)]) / scales
     lower = jnp.linalg.cholesky(matrix)
     white = linalg.solve_triangular(lower, missed, lower=True)
     return -0.5 * white @ white - jnp.sum(jnp.log(jnp.diag(lower)))

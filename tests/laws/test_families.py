@@ -320,6 +320,46 @@ def test_sums_are_drawn_from_the_conditional_normal(case):
     assert np.all(np.abs(found - expected) <= MAX_Z * scale / np.sqrt(len(drawn)) + 1e-9)
 
 
+@pytest.mark.parametrize("case", ["normal-redacted", "dirichlet-categorical"])
+def test_starts_are_weighed_by_the_normal_likelihood(case):
+    """Also where the covariance is singular. Twice the scale is another likelihood."""
+    model, statistic = FAMILIES[case]
+    size, num_records, scales = len(statistic.labels), 50.0, np.array([3.0, 5.0, 9.0])
+
+    @jax.jit
+    @jax.vmap
+    def look(key):
+        law = sum_law(model, statistic)(model.sample_prior(key))
+        found = statistic_gibbs.log_likelihood(law, num_records, jnp.ones(size), scales)
+        return law.mean[:size], law.factor[:size] @ law.factor[:size].T, found
+
+    means, covariances, found = map(np.asarray, look(jr.split(jr.key(0), 5)))
+
+    def expected(scales):
+        noise = np.diag(scales**2)
+        values = [
+            stats.multivariate_normal(num_records * mean, num_records * covariance + noise)
+            .logpdf(np.ones(size))
+            for mean, covariance in zip(means, covariances, strict=True)
+        ]  # fmt: skip
+        return values - values[0]
+
+    assert np.allclose(found - found[0], expected(scales), rtol=1e-8, atol=1e-8)
+    assert not np.allclose(found - found[0], expected(2 * scales), rtol=0.01, atol=0.01)
+
+
+def test_starts_are_drawn_by_their_weight_and_no_missing_number_is_one():
+    weights = np.concatenate([np.full(40, 1.0), np.full(40, 3.0), np.full(20, np.nan)])
+    choose = jax.jit(jax.vmap(lambda key: statistic_gibbs.choose_starts(key, np.log(weights), 1)))
+    chosen = np.asarray(choose(jr.split(jr.key(0), 8_000)))[:, 0]
+    assert np.all(chosen < 80)
+    assert abs(z_score((chosen >= 40).astype(float), 0.75)) < MAX_Z
+    assert abs(z_score((chosen >= 40).astype(float), 0.5)) > MAX_Z
+    # One draw far above all others: still four chains from four draws.
+    alone = np.where(np.arange(100) == 7, 0.0, -1e6 - np.arange(100))
+    assert len(set(np.asarray(statistic_gibbs.choose_starts(jr.key(1), alone, 4)))) == 4
+
+
 RATES = np.linspace(2.5, 6.0, 300)  # around one mode: a second one is near 1
 SUMS = np.linspace(120.0, 450.0, 1000)
 EXPONENTIAL = na.Exponential("x", na.GammaPrior(8.0, 2.0))

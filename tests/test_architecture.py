@@ -38,6 +38,15 @@ ALLOWED = {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
         "convergence", "chains", "checking", "journeys", "pilot", "warming",
     },
+    "private_mcmc": {"validate", "schema", "accounting", "models", "running"},
+    "private_pilots": {
+        "validate", "schema", "accounting", "statistics", "mechanisms", "publishing", "models",
+        "running", "fitting", "private_mcmc",
+    },
+    "private_sampling": {
+        "validate", "schema", "accounting", "models", "running", "draws", "private_mcmc",
+        "private_pilots",
+    },
     "baselines": {"validate", "schema", "release", "models", "draws"},
     "comparing": {
         "validate", "schema", "release", "models", "statistics", "mechanisms", "draws", "fitting",

@@ -196,6 +196,15 @@ def log_delta_of_gdp(epsilon: float, mu: float) -> float:
     return log_first + math.log(difference) if difference > 0 else -math.inf
 
 
+def epsilon_by_pld(mu: float, delta: float) -> float:
+    """An upper bound on the epsilon of mu-GDP by its privacy loss distribution, discretised."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    # The relation is folded into mu already: see the sensitivity that it divides.
+    loss = privacy_loss_distribution.from_gaussian_mechanism(1 / mu)
+    return float(loss.get_epsilon_for_delta(validate.probability("delta", delta)))
+
+
 def mu_for_approx_dp(epsilon: float, delta: float) -> float:
     """The largest mu for which mu-GDP is (epsilon, delta)-DP."""
     epsilon = float(validate.positive("epsilon", epsilon))

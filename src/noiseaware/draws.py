@@ -15,6 +15,10 @@ class ConvergenceWarning(UserWarning):
     """The draws are too few, or the chains disagree."""
 
 
+class IncompleteWarning(UserWarning):
+    """A run was interrupted: the draws are fewer than asked for."""
+
+
 def _arviz():
     with warnings.catch_warnings():
         # ArviZ announces its next major version at every import.
@@ -26,7 +30,7 @@ def _arviz():
 def as_inference_data(
     *,
     posterior: Mapping[str, Any],
-    prior: Mapping[str, Any],
+    prior: Mapping[str, Any] | None,
     param_labels: Mapping[str, Mapping[str, tuple[str, ...]]],
     attrs: Mapping[str, Any],
     sample_stats: Mapping[str, Any] | None = None,
@@ -48,7 +52,7 @@ def as_inference_data(
     dims |= {"release": [*first, "sum"]} | dict.fromkeys(sample_stats or (), first)
     container = arviz.from_dict(
         posterior=dict(posterior),
-        prior={name: np.asarray(value)[None] for name, value in prior.items()},
+        prior=prior and {name: np.asarray(value)[None] for name, value in prior.items()},
         sample_stats=sample_stats and dict(sample_stats),
         observed_data=None if observed is None else {"release": observed},
         posterior_predictive=None if replicated is None else {"release": replicated},
@@ -76,13 +80,13 @@ def summarize(draws):
     if not hasattr(draws, "posterior"):
         raise ValueError(f"draws must be what fit returns, got a {type(draws).__name__}.")
     arviz = _arviz()
-    posterior, prior = draws.posterior, draws.prior
+    posterior, prior = draws.posterior, getattr(draws, "prior", None)
     r_hat, ess = arviz.rhat(posterior), arviz.ess(posterior, method="bulk")
     tail = arviz.ess(posterior, method="tail")
     rows = {}
     for name, index, label in scalars(posterior):
         values = posterior[name].values[(..., *index)]
-        prior_sd = prior[name].values[(..., *index)].std(ddof=1)
+        prior_sd = np.nan if prior is None else prior[name].values[(..., *index)].std(ddof=1)
         low, high = np.quantile(values, [0.05, 0.95])
         sd = values.std(ddof=1)
         rows[label] = {

@@ -32,11 +32,6 @@ from noiseaware.schema import accepts, as_records
 from noiseaware.statistics import Statistic
 from noiseaware.warming import MIN_WINDOWS, WINDOW_DRAWS
 
-
-class IncompleteWarning(UserWarning):
-    """The fit was interrupted: there are fewer draws than asked for."""
-
-
 METHODS = ("auto", "interweaving", "record_augmentation", "statistic_gibbs")
 EXACT = ("auto", "interweaving", "record_augmentation")  # auto, where nothing speaks against it
 APPROXIMATE = "approximate: CLT on the statistic"
@@ -145,7 +140,9 @@ def fit(
     if not run.is_complete:
         made = run.draws.free.shape[2]
         warnings.warn(
-            f"interrupted after {made} of {draws} draws a chain", IncompleteWarning, stacklevel=2
+            f"interrupted after {made} of {draws} draws a chain",
+            draws_.IncompleteWarning,
+            stacklevel=2,
         )
     run = jax.tree.map(lambda x: x[0] if np.ndim(x) else x, run)  # the only data set
     attrs = _attrs(release, problem, settings, reason, seed) | {

@@ -1,0 +1,49 @@
+"""The penalty algorithm with a normal random walk [CD99; YE19; R21, Section 3.1].
+
+A proposal ``z + step N(0, I)`` is symmetric, so the penalty's test (``private_sampler.py``) leaves
+the target invariant. An iteration asks for one log ratio: k iterations cost
+``GDP(sqrt(k) / noise_multiplier)`` [R21, Theorem 6].
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import ArrayLike, Float, Int
+
+from noiseaware.private_mcmc.host_noise import normals
+from noiseaware.private_mcmc.private_sampler import Info, RatioSampler, is_accepted
+from noiseaware.private_mcmc.queries import Position
+
+
+class State(NamedTuple):
+    position: Position
+
+
+class Noise(NamedTuple):
+    proposal: Float[ArrayLike, " d"]
+    ratio: Int[ArrayLike, ""]
+    uniform: Float[ArrayLike, ""]
+
+
+class Penalty(RatioSampler):
+    """All params move at once."""
+
+    def draw_start_noise(self, source, shape, dims, unit):
+        return ()
+
+    def draw_noise(self, source, shape, dims, unit):
+        return Noise(
+            normals(source, (*shape, dims)),
+            source.whole_normals(shape, float(self.noise_multiplier) * unit),
+            source.uniforms(shape),
+        )
+
+    def init(self, noise, position, queries):
+        return State(position)
+
+    def step(self, noise, state, queries):
+        proposal = state.position + self.step_size * noise.proposal
+        answer = self.ask(queries, state.position, proposal, noise.ratio)
+        accepted = is_accepted(noise.uniform, answer, queries, state.position, proposal)
+        position = jnp.where(accepted, proposal, state.position)
+        return State(position), Info(accepted, answer.clipped)

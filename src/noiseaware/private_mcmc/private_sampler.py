@@ -1,0 +1,146 @@
+"""What a private sampler is: settings, a start, a step, and what they ask of the records.
+
+The samplers leave ``p(theta) prod_i f(x_i | theta)^temperature`` invariant as long as no record's
+ratio is clipped. Acceptance is the penalty's [CD99; R21, Section 3.1]: with ``lambda`` the log
+ratio of target and proposal densities, known with normal noise of variance v, a move is accepted
+with probability ``min(1, exp(lambda + noise - v / 2))``. Averaged over the noise, the probabilities
+of a move and of its reverse are in the ratio ``exp(lambda)``: ``e^x N(x; lambda - v / 2, v) =
+e^lambda N(x; lambda + v / 2, v)``, so ``E min(1, e^X) = e^lambda E min(e^-X', 1)`` for normal X and
+X' of these two means, and ``-X'`` has the law of the reverse move's exponent.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from noiseaware import accounting, validate
+from noiseaware.private_mcmc.host_noise import Source
+from noiseaware.private_mcmc.queries import Answer, Position, Queries
+from noiseaware.schema import Neighbours
+
+
+class Info(NamedTuple):
+    """``is_accepted`` follows from noisy answers. The shares of records clipped do not: they are
+    NaN but in simulated runs, or where nothing of the kind is asked.
+    """
+
+    is_accepted: Bool[Array, ""]
+    ratios_clipped: Float[Array, ""]
+    gradients_clipped: Float[Array, ""] = jnp.nan  # type: ignore[assignment]
+
+
+class PrivateSampler(eqx.Module):
+    """``scale`` is the unit in which steps, clips and norms are: one number, one for each
+    unconstrained param, or a lower triangle L, so that unconstrained params are ``L z``.
+    """
+
+    scale: eqx.AbstractVar[np.ndarray]
+
+    @property
+    @abc.abstractmethod
+    def is_noisy(self) -> bool:
+        """Whether answers are hidden. A multiplier of 0 is for studies of clipping alone."""
+
+    @abc.abstractmethod
+    def squared_mu(self, iterations: float) -> float:
+        """Of one chain's cost as GDP, whose squares add."""
+
+    @abc.abstractmethod
+    def draw_start_noise(self, source: Source, shape: tuple[int, ...], dims: int, unit: float):
+        """Numbers for ``shape`` starts; ``unit`` is a sensitivity in whole numbers."""
+
+    @abc.abstractmethod
+    def draw_noise(self, source: Source, shape: tuple[int, ...], dims: int, unit: float):
+        """Numbers for ``shape`` steps."""
+
+    @abc.abstractmethod
+    def init(self, noise: Any, position: Position, queries: Queries) -> Any:
+        """The state of a chain, which has a ``position``."""
+
+    @abc.abstractmethod
+    def step(self, noise: Any, state: Any, queries: Queries) -> tuple[Any, Info]: ...
+
+    def cost(self, iterations: int, *, neighbours: Neighbours, chains: int = 1) -> accounting.GDP:
+        """Of so many iterations of each chain; chains share a budget, so their costs add."""
+        squared = chains * self.squared_mu(validate.positive_integer("iterations", iterations))
+        return accounting.GDP(float(np.sqrt(squared)), neighbours)
+
+
+class RatioSampler(PrivateSampler):
+    """A walk that asks for one log ratio an iteration.
+
+    Args:
+        step_size: standard deviation of a proposal, in units of ``scale``.
+        clip: largest log ratio of a record, for a proposal one unit away.
+        noise_multiplier: standard deviation of the noise in units of the sensitivity; the ``tau
+            sqrt(n)`` of [R21]. With 0 nothing is hidden and records are only clipped: a random
+            walk for studies.
+        scale: unit of unconstrained params: one, one for each, or a lower triangle.
+    """
+
+    step_size: np.ndarray
+    clip: np.ndarray
+    noise_multiplier: np.ndarray
+    scale: np.ndarray
+
+    def __init__(self, *, step_size, clip, noise_multiplier, scale=1.0):
+        self.step_size = positive("step_size", step_size)
+        self.clip = positive("clip", clip)
+        self.noise_multiplier = not_negative("noise_multiplier", noise_multiplier)
+        self.scale = as_scale(scale)
+
+    @property
+    def is_noisy(self):
+        return bool(self.noise_multiplier > 0)
+
+    def squared_mu(self, iterations):
+        return iterations / float(self.noise_multiplier) ** 2
+
+    def ask(self, queries: Queries, position: Position, proposal: Position, noise) -> Answer:
+        return queries.log_ratio(
+            position,
+            proposal,
+            clip=self.clip,
+            noise_multiplier=self.noise_multiplier,
+            noise=noise,
+        )
+
+
+def as_scale(value: Any) -> np.ndarray:
+    scale = validate.finite("scale", value)
+    if scale.ndim < 2:
+        return validate.positive("scale", scale)
+    is_square = scale.ndim == 2 and scale.shape[0] == scale.shape[1]
+    if not is_square or np.any(np.triu(scale, 1)) or not np.all(np.diagonal(scale) > 0):
+        raise ValueError("scale must be a lower triangle with a positive diagonal, if a matrix.")
+    return scale
+
+
+def positive(name: str, value: Any) -> np.ndarray:
+    return validate.scalar(name, validate.positive(name, value))
+
+
+def not_negative(name: str, value: Any) -> np.ndarray:
+    number = validate.scalar(name, validate.finite(name, value))
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, got {number:g}.")
+    return number
+
+
+def is_accepted(
+    uniform: Float[Array, ""],
+    answer: Answer,
+    queries: Queries,
+    position: Position,
+    proposal: Position,
+    log_proposal_ratio: Float[Array, ""] | float = 0.0,
+) -> Bool[Array, ""]:
+    """By the penalty's test. Not a number, as a prior's density may be far out, counts as no."""
+    target = queries.target
+    log_ratio = target.log_prior(proposal) - target.log_prior(position) + log_proposal_ratio
+    penalty = (target.temperature * answer.stddev) ** 2 / 2
+    return jnp.log(uniform) < log_ratio + target.temperature * answer.value - penalty

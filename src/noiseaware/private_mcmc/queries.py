@@ -1,0 +1,215 @@
+"""What a private chain asks of the records, and how the answers are hidden [R21, 3.1 and 4.2].
+
+Two questions, both sums over records of a map that is bounded whatever the record is:
+
+- the log ratio of likelihoods at two positions, each record's clipped to ``+-clip |z' - z|``;
+- the gradient of the log likelihood at a position, each record's clipped to the norm ``clip``.
+
+In units of its bound a record's contribution lies in the unit ball; what is not finite counts as
+0. It is rounded to multiples of ``2^-bits`` (a vector towards 0, so it stays in the ball). The sum
+S of whole numbers is exact in float64, since it is below ``2^53``. The answer is ``S + Z``, Z whole
+normals of standard deviation ``noise_multiplier * sensitivity * 2^bits``, the sensitivity 2 under
+``replace`` and 1 under ``add_remove``.
+
+Guarantee: rounding a normal to whole numbers commutes with adding S, so the answer is the Gaussian
+mechanism's, rounded: one question costs ``GDP(1 / noise_multiplier)``. Everything a chain does with
+answers is post-processing. No floating-point number computed from records is released: left
+unprotected are the time that a step takes, and the distance of OpenDP's whole normals from rounded
+ones (``host_noise.py``), which adds less than ``(1 + exp(epsilon)) / (20 stddev^2)`` to delta for
+each number drawn, with a stddev above ``2^20`` (``num_bits``): less than 1e-12.
+
+The rounding moves a sum of n contributions by at most ``n 2^-bits`` of one record's bound.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.models.support import unconstrain
+from noiseaware.schema import Neighbours, Record, Records
+
+SEGMENT_RECORDS = 2**16
+MAX_RECORDS = 2**31
+JUST_BELOW_1 = 1 - 2.0**-40  # so that rounding while scaling leaves no vector outside the ball
+
+Position = Float[Array, " d"]
+
+
+class Target(eqx.Module):
+    """``p(theta) prod_i f(x_i | theta)^temperature`` over positions ``z``: unconstrained params are
+    ``units @ z``, with a lower triangle of units, and the Jacobian enters.
+    """
+
+    model: Model
+    like: Params
+    units: Float[Array, "d d"]
+    temperature: Float[Array, ""]
+
+    def position(self, params: Params) -> Position:
+        free, _ = unconstrain(self.model.supports, params)
+        return jax.scipy.linalg.solve_triangular(self.units, free, lower=True)
+
+    def params(self, position: Position) -> Params:
+        return self._constrain(position)[0]
+
+    def log_prior(self, position: Position) -> Float[Array, ""]:
+        params, log_jacobian = self._constrain(position)
+        return self.model.log_prior(params) + log_jacobian
+
+    def log_record(self, position: Position, record: Record) -> Float[Array, ""]:
+        return self.model.log_record(self.params(position), record)
+
+    def _constrain(self, position: Position):
+        return unconstrain(self.model.supports, self.like)[1](self.units @ position)
+
+
+class Answer(NamedTuple):
+    """The noisy sum, the standard deviation of its noise and, of simulated runs, the share of
+    records that was clipped.
+    """
+
+    value: Array
+    stddev: Float[Array, ""]
+    clipped: Float[Array, ""]
+
+
+class Queries(eqx.Module):
+    """The two questions, bound to records. ``is_study`` adds what only a simulated run may show.
+
+    ``records`` is a dict of columns or, for records that do not fit in memory, a function that
+    returns an iterator over such dicts, each time anew.
+    """
+
+    target: Target
+    records: Any
+    bits: int = eqx.field(static=True)
+    sensitivity: float = eqx.field(static=True)
+    is_study: bool = eqx.field(static=True)
+
+    def log_ratio(
+        self,
+        position: Position,
+        proposal: Position,
+        *,
+        clip: Float[ArrayLike, ""],
+        noise_multiplier: Float[ArrayLike, ""],
+        noise: Int[ArrayLike, ""],
+    ) -> Answer:
+        bound = clip * jnp.linalg.norm(proposal - position)
+        total, clipped = self._total(contribute_log_ratio, (position, proposal, bound))
+        return self._answer(total, noise, bound, noise_multiplier, clipped)
+
+    def gradient(
+        self,
+        position: Position,
+        *,
+        clip: Float[ArrayLike, ""],
+        noise_multiplier: Float[ArrayLike, ""],
+        noise: Int[ArrayLike, " d"],
+    ) -> Answer:
+        total, clipped = self._total(contribute_gradient, (position, clip))
+        return self._answer(total, noise, clip, noise_multiplier, clipped)
+
+    def _answer(self, total, noise, bound, noise_multiplier, clipped) -> Answer:
+        released = total.astype(jnp.int64) + noise
+        value = released.astype(jnp.float64) * (bound * 2.0**-self.bits)
+        return Answer(value, noise_multiplier * self.sensitivity * bound, clipped)
+
+    def _total(self, contribute: Callable, arguments: tuple) -> tuple[Array, Float[Array, ""]]:
+        """The sum of whole contributions, and the share clipped, or NaN."""
+        run = _shard_total if callable(self.records) else _sum_of
+        parts = [
+            run(contribute, self.target, arguments, shard, self.bits, self.is_study)
+            for shard in self._shards()
+        ]
+        totals, clipped, counts = (sum(part[index] for part in parts) for index in range(3))
+        return totals, clipped / counts if self.is_study else jnp.full((), jnp.nan)
+
+    def _shards(self) -> Iterator[Records]:
+        return iter(self.records()) if callable(self.records) else iter([self.records])
+
+    def repeat(self, step: Callable, state: Any, inputs: Any) -> tuple[Any, Any]:
+        """``jax.lax.scan``; over shards a loop of Python's, since the host must fetch them."""
+        if not callable(self.records):
+            return jax.lax.scan(step, state, inputs)
+        outputs = []
+        for index in range(len(jax.tree.leaves(inputs)[0])):
+            state, output = step(state, jax.tree.map(lambda leaf, index=index: leaf[index], inputs))
+            outputs.append(output)
+        return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
+
+
+def num_bits(num_records: int) -> int:
+    """So many that sums of this many records are exact, with room to spare."""
+    return min(40, 52 - num_records.bit_length())
+
+
+def contribute_log_ratio(target: Target, arguments, record: Record, bits: int):
+    """A record's contribution in units of ``2^-bits`` of its bound, and whether it was clipped."""
+    position, proposal, bound = arguments
+    ratio = target.log_record(proposal, record) - target.log_record(position, record)
+    ratio = _finite_or_0(ratio.astype(jnp.float64))
+    # A bound of 0 goes with a ratio of 0.
+    unit = jnp.nan_to_num(jnp.clip(ratio / bound, -1.0, 1.0), nan=0.0)
+    return jnp.round(unit * 2.0**bits), jnp.abs(ratio) > bound
+
+
+def contribute_gradient(target: Target, arguments, record: Record, bits: int):
+    position, bound = arguments
+    gradient = jax.grad(target.log_record)(position, record).astype(jnp.float64)
+    gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
+    # By the largest entry first: the square of a large one is infinite.
+    largest = jnp.max(jnp.abs(gradient))
+    direction = gradient / jnp.where(largest > 0, largest, 1.0)
+    length = jnp.linalg.norm(direction)
+    norm = largest * length
+    direction = direction / jnp.where(length > 0, length, 1.0)
+    unit = direction * jnp.minimum(norm / bound, JUST_BELOW_1)
+    return jnp.trunc(unit * 2.0**bits), norm > bound
+
+
+def _sum_of(contribute, target, arguments, records, bits, is_study):
+    """Of these records: the sum of contributions as whole numbers, how many were clipped, and how
+    many there are; a segment at a time, for n x d numbers would not fit.
+    """
+
+    def part(segment):
+        each = jax.vmap(lambda record: contribute(target, arguments, record, bits))
+        contributions, is_clipped = each(segment)
+        clipped = jnp.sum(is_clipped) if is_study else jnp.zeros((), int)
+        return jnp.sum(contributions, axis=0), clipped
+
+    num_records = len(next(iter(records.values())))
+    num_segments, rest = divmod(num_records, SEGMENT_RECORDS)
+    last = part({name: column[num_records - rest :] for name, column in records.items()})
+    if num_segments:
+        whole = {
+            name: column[: num_records - rest].reshape(num_segments, SEGMENT_RECORDS)
+            for name, column in records.items()
+        }
+        last, _ = jax.lax.scan(
+            lambda total, segment: (_add(total, part(segment)), None), last, whole
+        )
+    return (*last, num_records)
+
+
+_shard_total = eqx.filter_jit(_sum_of)
+
+
+def _add(first, second):
+    return jax.tree.map(jnp.add, first, second)
+
+
+def _finite_or_0(value: Array) -> Array:
+    return jnp.where(jnp.isfinite(value), value, 0.0)
+
+
+def sensitivity(neighbours: Neighbours) -> float:
+    """Of a sum of contributions from the unit ball."""
+    return 2.0 if neighbours is Neighbours.REPLACE else 1.0

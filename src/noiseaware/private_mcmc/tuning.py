@@ -1,0 +1,156 @@
+"""Settings that see no record: from records simulated at params that are plausible.
+
+The params are draws of the prior, or of what a pilot learned (``pilots.py``). At each, records are
+simulated, and the scores of the log likelihood give the information, so a guess of the posterior's
+covariance ``(n T E[g g'] + P)^-1``, P the prior's precision. Its Cholesky factor is the scale: in
+its units the posterior is about N(0, I). The clip is that quantile of one record's
+``|log ratio| / |z' - z|`` which leaves ``clipped_share`` of records clipped.
+
+Noise and step follow from the walk on N(0, I) in d dimensions. With steps of size s the log ratio
+has standard deviation ``s sqrt(d)``, its noise ``a = c m`` times that, where m is the multiplier
+and ``c = sensitivity * clip * T``; so the acceptance rate is near ``2 Phi(-x / 2)``, ``x = s
+sqrt(d) sqrt(1 + a^2)``. A budget of mu allows ``mu^2 m^2`` iterations, hence squared jumps in all
+
+    mu^2 m^2 s^2 2 Phi(-x / 2) = (mu / c)^2 / d  *  a^2 / (1 + a^2)  *  2 x^2 Phi(-x / 2).
+
+The last factor is largest at x = 2.38, as without noise [RGG97]. The middle one grows with the
+noise, since more noise allows more, if shorter, steps: ``a = 3`` reaches 90 % of its limit, and
+what more would bring is computing time. What is left, ``1.3 (mu / c)^2 / d``, is what the budget
+can buy: the squared posterior standard deviations that a chain travels in each direction.
+
+Paths are tuned by the same argument: for one of length t the ratio costs ``d c^2 / v_l`` and the
+gradients ``d t^2 c_g^2 / v_g`` of squared mu, whatever their number of steps, with the variances
+v_l and v_g that their noises give the log ratio; ``v_l + v_g = 2.38^2``, split as ``c : t c_g``.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from noiseaware import validate
+from noiseaware.accounting import Cost
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.models.support import unconstrain
+from noiseaware.private_mcmc.budgets import squared_mu_of
+from noiseaware.private_mcmc.hamiltonian import HamiltonianPenalty
+from noiseaware.private_mcmc.penalty import Penalty
+from noiseaware.private_mcmc.private_sampler import PrivateSampler, RatioSampler
+from noiseaware.private_mcmc.queries import Target, sensitivity
+
+NUM_PLACES = 32
+NUM_RECORDS = 2_000  # simulated at each place
+BEST_SPREAD = 2.38
+NOISE_RATIO = 3.0
+MIN_ITERATIONS = 500
+PATH_LENGTH = 2.0
+PATH_STEPS = 10
+
+
+def tune(
+    kind: type[PrivateSampler],
+    model: Model,
+    num_records: int,
+    budget: Cost,
+    *,
+    seed: int,
+    params: Params | None = None,
+    chains: int = 1,
+    temperature: float = 1.0,
+    clipped_share: float = 0.01,
+) -> PrivateSampler:
+    """A sampler of this kind with settings for records like those that the model simulates at
+    ``params``, arrays with a leading axis, or at draws of the prior. It reads no records: free.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, (RatioSampler, HamiltonianPenalty))):
+        raise ValueError(f"kind must be a class such as Penalty, got {kind!r}.")
+    num_records = validate.positive_integer("num_records", num_records)
+    share = validate.probability("clipped_share", clipped_share)
+    squared = squared_mu_of(budget) / validate.positive_integer("chains", chains)
+    with jax.enable_x64(True):
+        key_prior, key_places, key_records = jr.split(jr.key(seed), 3)
+        try:
+            prior = jax.vmap(model.sample_prior)(jr.split(key_prior, 1000))
+            places = prior if params is None else jax.tree.map(jnp.asarray, params)
+            chosen = jr.choice(key_places, len(jax.tree.leaves(places)[0]), (NUM_PLACES,))
+            places = jax.tree.map(lambda values: values[chosen], places)
+            size = temperature * num_records
+            found = _scale_and_clips(key_records, model, prior, places, size, share)
+        except NotImplementedError as error:
+            raise ValueError(
+                f"{type(model).__name__} must draw from its prior and simulate records to be "
+                "tuned: give a sampler with settings."
+            ) from error
+    scale, clip, gradient_clip = jax.tree.map(np.asarray, found)
+    if not (np.all(np.isfinite(scale)) and clip > 0 and gradient_clip > 0):
+        raise ValueError(f"{type(model).__name__} could not be tuned: its scores are not finite.")
+    unit = sensitivity(budget.neighbours) * temperature
+    return _settings(kind, len(scale), scale, clip, gradient_clip, unit, squared)
+
+
+def _settings(kind, dims: int, scale, clip, gradient_clip, unit: float, squared: float):
+    shared: dict[str, Any] = {"scale": scale, "clip": clip}
+    cost = unit * float(clip)  # of one posterior standard deviation, in noise
+    if issubclass(kind, RatioSampler):
+        multiplier = max(NOISE_RATIO / cost, math.sqrt(MIN_ITERATIONS / squared))
+        moving = dims if kind is Penalty else 1
+        step_size = BEST_SPREAD / math.sqrt(moving * (1 + (cost * multiplier) ** 2))
+        return kind(step_size=step_size, noise_multiplier=multiplier, **shared)
+    of_path = PATH_LENGTH * unit * float(gradient_clip)
+    share = cost / (cost + of_path)
+    ratio_stddev = BEST_SPREAD * math.sqrt(share)
+    path_stddev = BEST_SPREAD * math.sqrt(1 - share)
+    step_size = PATH_LENGTH / PATH_STEPS
+    gradient_stddev = path_stddev / math.sqrt(PATH_LENGTH * step_size * dims)
+    return HamiltonianPenalty(
+        step_size=step_size,
+        num_steps=PATH_STEPS,
+        noise_multiplier=ratio_stddev / (cost * math.sqrt(dims)),
+        gradient_noise_multiplier=gradient_stddev / (unit * float(gradient_clip)),
+        gradient_clip=gradient_clip,
+        **shared,
+    )
+
+
+@eqx.filter_jit
+def _scale_and_clips(key, model: Model, prior: Params, places: Params, size, share: float):
+    like = jax.tree.map(lambda values: values[0], places)
+    free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
+    precision = jnp.diag(1 / jnp.nanvar(free, axis=0))
+    dims = free.shape[1]
+    target = Target(model, like, jnp.eye(dims), jnp.ones(()))
+    key_records, key_moves = jr.split(key)
+
+    def records_at(key, params):
+        return model.sample_records(key, params, NUM_RECORDS)
+
+    records = jax.vmap(records_at)(jr.split(key_records, NUM_PLACES), places)
+    positions = jax.vmap(target.position)(places)
+
+    def scores(position, records):
+        found = jax.vmap(jax.grad(target.log_record), in_axes=(None, 0))(position, records)
+        return jnp.where(jnp.isfinite(found), found, 0.0)
+
+    each = jax.vmap(scores)(positions, records)
+    information = jnp.mean(jnp.einsum("pni,pnj->pij", each, each), axis=0) / NUM_RECORDS
+    scale = jnp.linalg.cholesky(jnp.linalg.inv(size * information + precision))
+
+    def ratios(key, position, records):
+        move = jr.normal(key, (NUM_RECORDS, dims))
+        move = move / jnp.linalg.norm(move, axis=1, keepdims=True)
+
+        def ratio(move, record):
+            end = position + scale @ move
+            return target.log_record(end, record) - target.log_record(position, record)
+
+        return jax.vmap(ratio)(move, records)
+
+    changes = jax.vmap(ratios)(jr.split(key_moves, NUM_PLACES), positions, records)
+    changes = jnp.where(jnp.isfinite(changes), jnp.abs(changes), 0.0)
+    lengths = jnp.linalg.norm(each @ scale, axis=2)
+    return scale, jnp.quantile(changes, 1 - share), jnp.quantile(lengths, 1 - share)

@@ -1,0 +1,182 @@
+"""Where a private chain starts and what its settings are taken from, for a share of the budget.
+
+Neither may be chosen by looking at the records; draws of the prior may lie far from the posterior.
+A pilot spends a share of the budget on params that are plausible given the records:
+
+- ``PilotRelease``: publishes a statistic with normal noise, and takes the draws that ``fit`` makes
+  of that release;
+- ``PilotChain``: short chains at rising temperatures, ``n T`` from 1 on by factors of 10 up to a
+  tenth of n, each tuned at the last one's draws. Noise is tempered too, so all but the last
+  cost next to nothing.
+
+The squares of mu add, so a share is of these. Draws of a pilot follow from what it released.
+"""
+
+import abc
+import dataclasses
+import math
+import secrets
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from noiseaware import validate
+from noiseaware.accounting import GDP
+from noiseaware.fitting import fit
+from noiseaware.mechanisms import Gaussian
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.models.support import unconstrain
+from noiseaware.private_mcmc import Penalty, PrivateSampler
+from noiseaware.private_mcmc.budgets import max_iterations
+from noiseaware.private_mcmc.chains import run
+from noiseaware.private_mcmc.host_noise import Source
+from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, Target, num_bits, sensitivity
+from noiseaware.private_mcmc.tuning import tune
+from noiseaware.publishing import calibrate, publish, simulate_release
+from noiseaware.running import Progress
+from noiseaware.schema import Neighbours
+from noiseaware.statistics import Statistic
+
+FACTOR = 10.0
+MAX_ITERATIONS = 2000
+
+
+class Learned(NamedTuple):
+    """Draws of params, with a leading axis, and what they cost."""
+
+    params: Params
+    squared_mu: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """How pilots and chains reach the records: with the noise of this source, or of the seed where
+    the run is a simulated one.
+    """
+
+    columns: Any
+    num_records: int
+    neighbours: Neighbours
+    model: Model
+    source: Source
+    seed: int | None
+
+    def queries(self, sampler: PrivateSampler, like: Params, temperature: float) -> Queries:
+        dims = unconstrain(self.model.supports, like)[0].size
+        scale = sampler.scale
+        if scale.shape not in ((), (dims,), (dims, dims)):
+            raise ValueError(
+                f"scale must be one number or one for each of {dims} unconstrained params, or a "
+                f"triangle of them, got shape {scale.shape}."
+            )
+        units = scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, dims))
+        # Under add_remove the number of records is secret, and sets nothing.
+        is_public = self.neighbours is Neighbours.REPLACE
+        return Queries(
+            Target(self.model, like, jnp.asarray(units), jnp.asarray(temperature)),
+            self.columns,
+            bits=num_bits(self.num_records if is_public else MAX_RECORDS),
+            sensitivity=sensitivity(self.neighbours),
+            is_study=self.seed is not None,
+        )
+
+
+class Pilot(eqx.Module):
+    share: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def learn(self, access: Access, squared_mu: float, bar: Progress) -> Learned:
+        """With ``share`` of this budget."""
+
+
+class PilotRelease(Pilot):
+    """One release of ``statistic``, whose bounds are the curator's choice."""
+
+    statistic: Statistic
+    share: float = eqx.field(static=True)
+
+    def __init__(self, statistic: Statistic, *, share: float):
+        self.statistic, self.share = statistic, validate.probability("share", share)
+
+    def learn(self, access, squared_mu, bar):
+        if callable(access.columns):
+            raise ValueError("records must be in memory for a PilotRelease, got shards.")
+        bar.say("pilot")
+        spent = self.share * squared_mu
+        mechanism = calibrate(
+            Gaussian, self.statistic, neighbours=access.neighbours, mu=math.sqrt(spent)
+        )
+        inputs = (access.columns, self.statistic, mechanism)
+        if access.seed is None:
+            release = publish(*inputs, neighbours=access.neighbours)
+        else:
+            release = simulate_release(access.seed, *inputs, neighbours=access.neighbours)
+        seed = secrets.randbits(31) if access.seed is None else access.seed
+        draws = fit(release, access.model, seed=seed, draws=500, progress=False)
+        params = {
+            name: values.values.reshape(-1, *values.shape[2:])
+            for name, values in draws.posterior.data_vars.items()
+        }
+        return Learned(params, spent)
+
+
+class PilotChain(Pilot):
+    """Short chains at rising temperatures: for any model that simulates records."""
+
+    share: float = eqx.field(static=True)
+
+    def __init__(self, *, share: float):
+        self.share = validate.probability("share", share)
+
+    def learn(self, access, squared_mu, bar):
+        num_stages = max(1, math.ceil(math.log(access.num_records, FACTOR)))
+        seed = secrets.randbits(31) if access.seed is None else access.seed
+        with jax.enable_x64(True):
+            params = jax.vmap(access.model.sample_prior)(jr.split(jr.key(seed), 500))
+        params = jax.tree.map(np.asarray, params)
+        left, spent = self.share * squared_mu, 0.0
+        for stage in range(num_stages):
+            bar.say(f"pilot, {stage + 1} of {num_stages}")
+            temperature = min(FACTOR**stage, access.num_records / FACTOR) / access.num_records
+            # The last may take all that is left.
+            budget = GDP(math.sqrt(left / (1 if stage == num_stages - 1 else 2)), access.neighbours)
+            sampler = tune(
+                Penalty,
+                access.model,
+                access.num_records,
+                budget,
+                seed=seed + stage,
+                params=params,
+                temperature=temperature,
+            )
+            iterations = min(MAX_ITERATIONS, max_iterations(sampler, budget))
+            params = _walk(access, sampler, params, temperature, iterations, bar)
+            spent += sampler.squared_mu(iterations)
+            left -= sampler.squared_mu(iterations)
+        return Learned(params, spent)
+
+
+def _walk(access: Access, sampler, params, temperature, iterations, bar) -> Params:
+    """The second half of one chain, started in the middle of the params."""
+    with jax.enable_x64(True):
+        start = _central(access.model, params)
+        queries = access.queries(sampler, start, temperature)
+        positions = queries.target.position(start)[None]
+        made = run(access.source, sampler, queries, positions, iterations, bar)
+        if made.made < iterations:
+            raise KeyboardInterrupt
+        kept = jnp.asarray(made.positions[0, iterations // 2 :])
+        return jax.tree.map(np.asarray, jax.vmap(queries.target.params)(kept))
+
+
+def _central(model: Model, params: Params) -> Params:
+    """That of the draws which lies nearest to their median."""
+    free = np.asarray(jax.vmap(lambda each: unconstrain(model.supports, each)[0])(params))
+    distances = np.sum(((free - np.median(free, axis=0)) / (np.std(free, axis=0) + 1e-300)) ** 2, 1)
+    nearest = int(np.nanargmin(distances))
+    return jax.tree.map(lambda values: jnp.asarray(values[nearest]), params)

@@ -1,0 +1,339 @@
+"""The curator's second front door: chains on the records themselves, within a budget.
+
+``private_sample`` draws from ``p(params) prod_i f(x_i | params)^temperature``, each record's
+influence clipped, by a sampler of ``private_mcmc/``. What leaves it is a function of noisy answers
+alone, whose cost is in its attributes; ``private_mcmc/queries.py`` states the guarantee.
+
+Nothing but the noisy answers may depend on a record. So records and settings are checked before the
+first question, an iteration that was begun is charged, and there is no checkpoint: to repeat a step
+with fresh noise would be a second answer to the same question.
+"""
+
+import functools
+import math
+import secrets
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import noiseaware
+from noiseaware import accounting, validate
+from noiseaware import draws as draws_
+from noiseaware.accounting import ApproxDP, Cost
+from noiseaware.models import Model
+from noiseaware.models.model import Params
+from noiseaware.models.support import unconstrain
+from noiseaware.private_mcmc import PrivateSampler
+from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
+from noiseaware.private_mcmc.chains import Run, run
+from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
+from noiseaware.private_mcmc.private_sampler import positive
+from noiseaware.private_mcmc.queries import MAX_RECORDS, Target
+from noiseaware.private_mcmc.tuning import tune
+from noiseaware.private_pilots import Access, Learned, Pilot
+from noiseaware.running import progress_bar
+from noiseaware.schema import Neighbours, as_records
+
+NUM_PRIOR_DRAWS = 4000
+NUM_SIMULATED_RECORDS = 100
+SIMULATED = "simulated, not private"
+PRIVATE = "private at its cost"
+
+Shards = Callable[[], Iterable[Mapping[str, Any]]]
+
+
+def private_sample(
+    records: Mapping[str, Any] | Shards,
+    model: Model,
+    sampler: PrivateSampler | type[PrivateSampler],
+    budget: Cost,
+    *,
+    start: Mapping[str, Any] | Pilot | None = None,
+    chains: int = 1,
+    iterations: int | None = None,
+    temperature: float = 1.0,
+    discard: float = 0.5,
+    seed: int | None = None,
+    progress: bool = True,
+    checkpoint: None = None,
+):
+    """Draws of the posterior given confidential records, as private as the budget says.
+
+    Guarantee: the returned draws are private at the cost in their attributes, which is within
+    ``budget``, if neither ``start`` nor the sampler's settings nor the model were chosen by looking
+    at the records. That an error appears before sampling is not private.
+
+    Args:
+        records: a dict of columns or a DataFrame; or, for records that do not fit in memory, a
+            function that returns an iterator over such parts, the same ones every time.
+        model: with ``log_prior`` and ``log_record``.
+        sampler: ``Penalty``, ``OneComponentPenalty``, ``GuidedPenalty`` or ``HamiltonianPenalty``
+            with its settings; or one of these classes, whose settings are then tuned on simulated
+            records, at the pilot's draws or the prior's.
+        budget: ``ApproxDP``, ``ZCDP`` or ``GDP``, with its neighbours.
+        start: params to start from, for all chains or with a leading axis for each; or a
+            ``PilotRelease`` or ``PilotChain``, which spends its share of the budget first; a draw
+            of the prior for each chain where not given.
+        chains: they share the budget.
+        iterations: of each chain; as many as the budget allows where not given.
+        temperature: the power of the likelihood.
+        discard: share of the iterations left out at the beginning.
+        seed: of a simulated run for studies, which is marked as not private and also returns what
+            no private run may, such as the share of records clipped.
+    """
+    if checkpoint is not None:
+        raise ValueError(
+            "checkpoint must not be given: private chains do not resume. To repeat a step with "
+            "fresh noise is a second spend. Start a new run with the budget that is left."
+        )
+    if not model.has_densities:
+        raise ValueError(f"{type(model).__name__} must have log_prior and log_record, got neither.")
+    chains = validate.positive_integer("chains", chains)
+    temperature = float(positive("temperature", temperature))
+    if not 0 <= discard < 1:
+        raise ValueError(f"discard must be a share of at least 0 and below 1, got {discard}.")
+    share = start.share if isinstance(start, Pilot) else 0.0
+    _check_sampler(sampler, _left(budget, share * squared_mu_of(budget)), chains, iterations, seed)
+    columns, num_records = _checked_records(records, model)
+    _warn_of_delta(budget, num_records)
+    source: Source = Secure() if seed is None else Simulated(seed)
+    access = Access(columns, num_records, budget.neighbours, model, source, seed)
+    host_seed = secrets.randbits(31) if seed is None else seed
+    key_start, key_check, key_prior, key_pilot = jr.split(jr.key(host_seed), 4)
+    with progress_bar(progress) as bar, jax.enable_x64(True):
+        learned = Learned({}, 0.0)
+        if isinstance(start, Pilot):
+            _check_start(key_check, model, _prior_draws(key_start, model, 1))
+            learned = start.learn(access, squared_mu_of(budget), bar)
+            start = _some_of(key_pilot, learned.params, chains)
+        left = _left(budget, learned.squared_mu)
+        settled = (
+            sampler
+            if isinstance(sampler, PrivateSampler)
+            else tune(
+                sampler,
+                model,
+                num_records,
+                left,
+                seed=host_seed,
+                params=learned.params or None,
+                chains=chains,
+                temperature=temperature,
+            )
+        )
+        planned = _iterations(settled, left, chains, iterations)
+        starts = _starts(key_start, model, start, chains)
+        _check_start(key_check, model, starts)
+        first = jax.tree.map(lambda values: values[0], starts)
+        queries = access.queries(settled, first, temperature)
+        positions = jax.vmap(queries.target.position)(starts)
+        made = run(source, settled, queries, positions, planned, bar)
+        prior = _prior(key_prior, model)
+    if made.made < planned:
+        warnings.warn(
+            f"interrupted after {made.made} of {planned} iterations, of which {made.begun} are "
+            "charged",
+            draws_.IncompleteWarning,
+            stacklevel=2,
+        )
+    attrs = {
+        "created_by": f"noiseaware {noiseaware.__version__}",
+        "model": type(model).__name__,
+        "method": "private_sample",
+        "sampler": type(settled).__name__,
+        "exactness": "exact but for records that are clipped",
+        "temperature": temperature,
+        "iterations": made.made,
+        "discard": discard,
+        "privacy": PRIVATE if seed is None else SIMULATED,
+        **({} if seed is None else {"seed": seed}),
+        **_cost(settled, budget, chains, made.begun, learned.squared_mu),
+    }
+    return _container(model, queries.target, made, prior, discard, attrs, is_study=seed is not None)
+
+
+def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, seed) -> None:
+    if isinstance(sampler, PrivateSampler):
+        if not sampler.is_noisy and (seed is None or iterations is None):
+            raise ValueError(
+                "noise_multiplier must be positive, got 0. Without noise a run is not private: "
+                "give seed and iterations for a study."
+            )
+        _iterations(sampler, budget, chains, iterations)
+    elif not (isinstance(sampler, type) and issubclass(sampler, PrivateSampler)):
+        raise ValueError(f"sampler must be a PrivateSampler such as Penalty, got {sampler!r}.")
+    elif budget.neighbours is not Neighbours.REPLACE:
+        raise ValueError(
+            "sampler must have its settings under add_remove, got a class: the number of records, "
+            "which would tune it, is secret."
+        )
+
+
+def _left(budget: Cost, spent: float) -> Cost:
+    """As GDP, whose squares add, once something is spent."""
+    if spent == 0:
+        return budget
+    return accounting.GDP(math.sqrt(squared_mu_of(budget) - spent), budget.neighbours)
+
+
+def _cost(sampler, budget: Cost, chains: int, begun: int, spent_before: float) -> dict[str, Any]:
+    attrs: dict[str, Any] = {"neighbours": str(budget.neighbours)}
+    if sampler.is_noisy:
+        squared = chains * sampler.squared_mu(begun) + spent_before
+        cost = accounting.GDP(math.sqrt(squared), budget.neighbours)
+        attrs |= {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(spent_before)}
+        if isinstance(budget, ApproxDP):
+            epsilon = accounting.to_approx_dp(cost, budget.delta).epsilon
+            attrs |= {"cost_epsilon": epsilon, "cost_delta": budget.delta}
+    return attrs
+
+
+def _iterations(sampler, budget, chains, iterations) -> int:
+    squared = squared_mu_of(budget)
+    if not sampler.is_noisy:
+        return validate.positive_integer("iterations", iterations)
+    most = max_iterations(sampler, budget, chains=chains)
+    if most == 0:
+        needed = math.sqrt(chains * sampler.squared_mu(1))
+        raise ValueError(
+            f"budget must allow one iteration of each chain, got {budget}, which is GDP with mu "
+            f"{math.sqrt(squared):.3g}; needed is {needed:.3g}. Take a larger noise_multiplier, "
+            "fewer chains or a larger budget."
+        )
+    if iterations is None:
+        return most
+    if validate.positive_integer("iterations", iterations) > most:
+        raise ValueError(f"iterations must be at most {most} within the budget, got {iterations}.")
+    return iterations
+
+
+def _checked_records(records, model: Model) -> tuple[Any, int]:
+    """Columns as numbers, or a function that returns them part by part; and how many there are."""
+    columns: Any
+    if callable(records):
+        columns = functools.partial(_coded_shards, records, model)
+        num_records = sum(map(_length, columns()))
+        if num_records == 0:
+            raise ValueError("records must not be empty, got no shards.")
+    else:
+        columns = as_records(records, model.columns)
+        num_records = _length(columns)
+    if num_records > MAX_RECORDS:
+        raise ValueError(f"records must be at most {MAX_RECORDS}, got {num_records}.")
+    return columns, num_records
+
+
+def _coded_shards(shards: Shards, model: Model):
+    return (as_records(shard, model.columns) for shard in shards())
+
+
+def _length(columns: Mapping[str, Any]) -> int:
+    return len(next(iter(columns.values())))
+
+
+def _warn_of_delta(budget: Cost, num_records: int) -> None:
+    # Where their number is secret, no warning may depend on it.
+    is_public = budget.neighbours is Neighbours.REPLACE
+    if is_public and isinstance(budget, ApproxDP) and budget.delta >= 1 / num_records:
+        warnings.warn(
+            f"delta is {budget.delta:g}, at least 1 / n for the {num_records} records: a release "
+            "of one whole record would be allowed. Take a delta well below 1 / n.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _some_of(key, params: Params, count: int) -> Params:
+    chosen = jr.choice(key, len(jax.tree.leaves(params)[0]), (count,))
+    return jax.tree.map(lambda values: jnp.asarray(values)[chosen], params)
+
+
+def _prior_draws(key, model: Model, count: int) -> Params:
+    try:
+        return jax.vmap(model.sample_prior)(jr.split(key, count))
+    except NotImplementedError as error:
+        raise ValueError(
+            f"start must be given: {type(model).__name__} has no prior to draw one from."
+        ) from error
+
+
+def _starts(key, model: Model, start, chains: int) -> Params:
+    if start is None:
+        return _prior_draws(key, model, chains)
+    if set(start) != set(model.supports):
+        raise ValueError(f"start must be of {sorted(model.supports)}, got {sorted(start)}.")
+    given = {name: jnp.asarray(validate.finite(f"start of {name}", start[name])) for name in start}
+    try:
+        like = jax.eval_shape(model.sample_prior, jr.key(0))
+    except NotImplementedError:  # its shapes are those given, for all chains
+        like = given
+    starts = {}
+    for name, value in given.items():
+        shape = like[name].shape
+        if value.shape not in (shape, (chains, *shape)):
+            raise ValueError(
+                f"start of {name} must have the shape {shape} or {(chains, *shape)}, got "
+                f"{value.shape}."
+            )
+        starts[name] = jnp.broadcast_to(value, (chains, *shape))
+    return starts
+
+
+def _check_start(key, model: Model, starts: Params) -> None:
+    """Whatever fails must fail on simulated records, before anything is asked of real ones."""
+
+    def log_prior(params):
+        free, constrain = unconstrain(model.supports, params)
+        return model.log_prior(params) + constrain(free)[1]
+
+    log_priors = np.asarray(jax.vmap(log_prior)(starts))
+    if not np.all(np.isfinite(log_priors)):
+        raise ValueError(f"log_prior must be finite at the start, got {log_priors}.")
+    if not model.has_records or model.known:
+        return
+    first = jax.tree.map(lambda values: values[0], starts)
+    try:
+        simulated = model.sample_records(key, first, NUM_SIMULATED_RECORDS)
+    except NotImplementedError:
+        return
+    log_records = np.asarray(jax.vmap(model.log_record, in_axes=(None, 0))(first, simulated))
+    if not np.all(np.isfinite(log_records)):
+        count = int(np.sum(~np.isfinite(log_records)))
+        raise ValueError(
+            f"log_record must be finite at the start, got {count} of {NUM_SIMULATED_RECORDS} "
+            "simulated records where it is not."
+        )
+
+
+def _prior(key, model: Model) -> Params | None:
+    try:
+        return jax.vmap(model.sample_prior)(jr.split(key, NUM_PRIOR_DRAWS))
+    except NotImplementedError:
+        return None
+
+
+def _container(model, target: Target, run: Run, prior, discard, attrs, *, is_study: bool):
+    first = int(discard * run.made)
+    with jax.enable_x64(True):
+        kept = jnp.asarray(run.positions[:, first:])
+        posterior = jax.jit(jax.vmap(jax.vmap(target.params)))(kept)
+    stats = {"accepted": run.info.is_accepted}
+    if is_study:
+        stats |= {
+            "ratios_clipped": run.info.ratios_clipped,
+            "gradients_clipped": run.info.gradients_clipped,
+        }
+    return draws_.as_inference_data(
+        posterior=jax.tree.map(np.asarray, posterior),
+        prior=None if prior is None else jax.tree.map(np.asarray, prior),
+        param_labels=model.labels,
+        attrs=attrs,
+        sample_stats={
+            name: value[:, first:] for name, value in stats.items() if not np.all(np.isnan(value))
+        },
+    )

@@ -1,0 +1,387 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from experiments.raisa2021.problems import Banana, Circle
+from scipy.special import ndtri
+
+import noiseaware as na
+from noiseaware import private_sampling
+from noiseaware.private_mcmc import chains
+from noiseaware.private_mcmc.host_noise import Secure, Simulated
+from noiseaware.private_mcmc.queries import (
+    Queries,
+    Target,
+    contribute_gradient,
+    contribute_log_ratio,
+    num_bits,
+    sensitivity,
+)
+
+MODEL = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
+BUDGET = na.ApproxDP(20.0, 1e-6, "replace")
+PENALTY = na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=5.0)
+PATHS = na.HamiltonianPenalty(
+    step_size=0.02, num_steps=3, clip=3.0, gradient_clip=3.0, noise_multiplier=5.0,
+    gradient_noise_multiplier=10.0,
+)  # fmt: skip
+START = {"theta": [0.0, 0.5]}
+
+
+def records(num_records=300, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "x1": rng.normal(0.1, np.sqrt(2.0), num_records),
+        "x2": rng.normal(0.5, np.sqrt(0.5), num_records),
+    }
+
+
+def sample(data=None, model=MODEL, sampler=PENALTY, budget=BUDGET, **options):
+    options = {"start": START, "progress": False} | options
+    return na.private_sample(records() if data is None else data, model, sampler, budget, **options)
+
+
+# What is released
+
+
+@pytest.mark.parametrize("sampler", [PENALTY, PATHS])
+def test_a_private_run_shows_nothing_but_draws_and_acceptance(sampler):
+    draws = sample(sampler=sampler)
+    assert set(draws.sample_stats) == {"accepted"}
+    assert draws.attrs["privacy"] == "private at its cost"
+    assert "seed" not in draws.attrs
+    assert draws.attrs["cost_epsilon"] <= BUDGET.epsilon
+    iterations = draws.attrs["iterations"]
+    assert iterations == na.max_iterations(sampler, BUDGET)
+    assert draws.posterior.sizes["draw"] == iterations - iterations // 2
+    again = sample(sampler=sampler)
+    assert not np.array_equal(draws.posterior["theta"], again.posterior["theta"])
+
+
+def test_a_seeded_run_is_marked_and_repeats():
+    draws = sample(seed=3, sampler=PATHS)
+    assert draws.attrs["privacy"] == "simulated, not private"
+    assert set(draws.sample_stats) == {"accepted", "ratios_clipped", "gradients_clipped"}
+    np.testing.assert_array_equal(
+        draws.posterior["theta"], sample(seed=3, sampler=PATHS).posterior["theta"]
+    )
+
+
+def test_chains_have_their_own_starts_and_share_the_budget():
+    draws = sample(chains=3, start={"theta": np.arange(6.0).reshape(3, 2)}, seed=0, discard=0.0)
+    assert draws.posterior.sizes["chain"] == 3
+    assert draws.attrs["cost_epsilon"] <= BUDGET.epsilon
+    assert draws.attrs["iterations"] == na.max_iterations(PENALTY, BUDGET, chains=3)
+    first = draws.posterior["theta"].values[:, 0]
+    assert np.all(np.abs(first - np.arange(6.0).reshape(3, 2)) < 1.0)
+
+
+def test_a_start_from_the_prior_and_one_given_chain():
+    draws = sample(start=None, chains=2, seed=1, iterations=3)
+    assert np.ptp(draws.posterior["theta"].values[:, 0, 0]) > 0
+
+
+def test_order_and_shards_of_records_change_nothing():
+    """Sums are exact, so the draws are the same bit for bit."""
+    data = records()
+    order = np.random.default_rng(1).permutation(300)
+    shuffled = {name: column[order] for name, column in data.items()}
+
+    def shards():
+        for part in (slice(0, 100), slice(100, 250), slice(250, 300)):
+            yield {name: column[part] for name, column in data.items()}
+
+    expected = sample(data, sampler=PATHS, seed=2, iterations=5)
+    for other in (shuffled, shards):
+        found = sample(other, sampler=PATHS, seed=2, iterations=5)
+        for group in ("posterior", "sample_stats"):
+            for name in expected[group]:
+                np.testing.assert_allclose(
+                    found[group][name], expected[group][name], rtol=1e-13, atol=0
+                )
+
+
+def test_segments_change_nothing(monkeypatch):
+    expected = sample(seed=2, iterations=5, sampler=PATHS)
+    monkeypatch.setattr("noiseaware.private_mcmc.queries.SEGMENT_RECORDS", 64)
+    jax.clear_caches()
+    found = sample(seed=2, iterations=5, sampler=PATHS)
+    np.testing.assert_allclose(found.posterior["theta"], expected.posterior["theta"], rtol=1e-13)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    monkeypatch.setattr(chains, "CHUNK_ITERATIONS", 64)
+    jax.clear_caches()
+    draws = sample(discard=0.0, iterations=100, seed=0)
+    assert draws.posterior.sizes["draw"] == 100
+    assert draws.sample_stats["accepted"].sum() > 10
+
+
+def test_noise_and_sums_are_float64_whatever_the_caller_uses():
+    assert jnp.ones(()).dtype == jnp.float32
+    draws = sample(iterations=2)
+    assert draws.posterior["theta"].dtype == np.float64
+    queries = bound(records())
+    with jax.enable_x64(True):
+        arguments = (jnp.zeros(2), jnp.full(2, 0.1), 0.5)
+        total, _ = queries._total(contribute_log_ratio, arguments)
+        each = jax.vmap(
+            lambda record: contribute_log_ratio(queries.target, arguments, record, queries.bits)[0]
+        )
+        whole = np.asarray(each(queries.records))
+    assert total.dtype == np.float64
+    assert int(total) == sum(map(int, whole))
+    assert int(total) % 2**16 != 0  # so it has more digits than float32 could hold
+    assert abs(int(total)) > 2**40
+
+
+def test_models_of_the_library_and_of_numpyro_and_functions():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def one_record():
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        numpyro.sample("x", dist.Exponential(rate))
+
+    data = {"x": np.random.default_rng(0).exponential(0.5, 200)}
+    functions = na.FunctionModel(
+        lambda key: {"rate": jax.random.gamma(key, 2.0)},
+        lambda key, params: {"x": jax.random.exponential(key) / params["rate"]},
+        log_prior=lambda params: jnp.log(params["rate"]) - params["rate"],
+        log_record=lambda params, record: jnp.log(params["rate"]) - params["rate"] * record["x"],
+        supports={"rate": na.Positive()},
+    )
+    built_in = na.Exponential("x", na.GammaPrior(2.0, 1.0))
+    found = [
+        sample(data, model, start={"rate": 1.0}, seed=0).posterior["rate"].values
+        for model in (built_in, na.NumpyroModel(one_record, ["x"]), functions)
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-9)
+
+
+# Sensitivity
+
+
+def nasty(params, record):
+    """Whatever a person may write: NaN, infinities, any size."""
+    x, theta = record["x1"], params["theta"]
+    return jnp.where(x > 0, theta[0] * x, jnp.log(x * theta[1])) + theta[1] * x**3
+
+
+class Nasty(Banana):
+    def log_record(self, params, record):
+        return nasty(params, record)
+
+
+VALUES = [0.0, 1.0, -1.0, 1e-308, 1e308, -1e308, np.inf, -np.inf, np.nan, 3.0, 1e10]
+
+
+@pytest.mark.parametrize("model", [MODEL, Nasty(0.0, [1.0, 1.0])])
+@pytest.mark.parametrize("contribute", [contribute_log_ratio, contribute_gradient])
+def test_no_record_contributes_more_than_its_bound(model, contribute):
+    """Over records and positions of every size, one call: the ball is never left."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([VALUES, rng.standard_normal(500) * 10.0 ** rng.uniform(-300, 300, 500)])
+    pool = rng.choice(x, (4000, 2))
+    with jax.enable_x64(True):
+        target = Target(model, {"theta": jnp.zeros(2)}, jnp.eye(2), jnp.ones(()))
+        places = np.concatenate([rng.choice(x, (200, 2)), rng.standard_normal((200, 2))])
+        ends = np.concatenate(
+            [rng.choice(x, (100, 2)), places[100:] + rng.normal(0, 0.1, (300, 2))]
+        )
+        for bits in (20, 35, 40):
+            bounds = 10.0 ** rng.uniform(-8, 8, 400)
+
+            def each(place, end, bound, record, bits=bits):
+                arguments = (
+                    (place, end, bound) if contribute is contribute_log_ratio else (place, bound)
+                )
+                return contribute(target, arguments, record, bits)[0]
+
+            over_records = jax.vmap(each, in_axes=(None, None, None, 0))
+            both = jax.jit(jax.vmap(over_records, in_axes=(0, 0, 0, None)))
+            whole = np.asarray(both(places, ends, bounds, {"x1": pool[:, 0], "x2": pool[:, 1]}))
+            assert np.all(whole == np.trunc(whole))
+            vectors = whole.reshape(400, 4000, -1)
+            largest = max(
+                sum(int(entry) ** 2 for entry in vector)
+                for vector in vectors.reshape(-1, vectors.shape[-1])[_largest(vectors)]
+            )
+            assert largest <= 2 ** (2 * bits)
+            assert largest > 0.9 * 2 ** (2 * bits)
+
+
+def _largest(vectors):
+    """Where to look with exact numbers: the longest by floating point."""
+    norms = np.sum(vectors.reshape(-1, vectors.shape[-1]) ** 2, axis=1)
+    return np.argsort(norms)[-2000:]
+
+
+def bound(data, is_study=False, neighbours_sensitivity=2.0):
+    with jax.enable_x64(True):
+        target = Target(MODEL, {"theta": jnp.zeros(2)}, jnp.eye(2), jnp.ones(()))
+    bits = num_bits(len(data["x1"]))
+    return Queries(target, data, bits=bits, sensitivity=neighbours_sensitivity, is_study=is_study)
+
+
+def test_neighbours_move_an_answer_by_at_most_the_sensitivity():
+    """Without noise, in units of the bound; reached by the worst pair of records."""
+    rng = np.random.default_rng(1)
+    worst = 0.0
+    with jax.enable_x64(True):
+        for _ in range(200):
+            data = records(50, seed=int(rng.integers(1000)))
+            other = {name: column.copy() for name, column in data.items()}
+            for name in other:
+                data[name][0], other[name][0] = rng.choice([1e6, -1e6, 1e308, -1e308, 0.3], 2)
+            at, end = rng.normal(size=(2, 2))
+            answers = [
+                bound(each).log_ratio(at, end, clip=0.5, noise_multiplier=1.0, noise=np.int64(0))
+                for each in (data, other)
+            ]
+            unit = 0.5 * np.linalg.norm(end - at)
+            worst = max(worst, abs(float(answers[0].value - answers[1].value)) / unit)
+    assert worst <= 2.0 * (1 + 1e-12)
+    assert worst > 1.99
+
+
+# Audit: one step with a known proposal and uniform is a threshold on the noisy answer, so that the
+# two rates of acceptance show mu itself. 100,000 runs each: a standard error of 0.006.
+
+AUDIT_MULTIPLIER = 2.0
+NUM_RUNS = 100_000
+
+
+def acceptance_rate(data, noise_factor, source):
+    queries = bound(data)
+    sampler = na.Penalty(step_size=1.0, clip=0.5, noise_multiplier=AUDIT_MULTIPLIER)
+    unit = noise_factor * queries.sensitivity * 2.0**queries.bits
+    noise = sampler.draw_noise(source, (NUM_RUNS,), 2, unit)
+    noise = noise._replace(
+        proposal=np.broadcast_to([0.3, 0.1], (NUM_RUNS, 2)), uniform=np.full(NUM_RUNS, 0.5)
+    )
+    with jax.enable_x64(True):
+        state = sampler.init((), jnp.zeros(2), queries)
+        step = jax.vmap(lambda noise: sampler.step(noise, state, queries)[1].is_accepted)
+        return float(np.mean(jax.jit(step)(noise)))
+
+
+def audited_mu(noise_factor, source):
+    rates = []
+    for extreme in (1e6, -1e6):
+        data = records(20)
+        data["x1"][0] = extreme
+        rates.append(acceptance_rate(data, noise_factor, source))
+    return float(ndtri(rates[0]) - ndtri(rates[1]))
+
+
+def test_an_audit_finds_no_more_than_the_claim_and_catches_half_the_noise():
+    claim = 1 / AUDIT_MULTIPLIER
+    error = 4.5 * 0.0065
+    assert claim - error < audited_mu(1.0, Secure()) < claim + error
+    assert audited_mu(0.5, Simulated(0)) > claim + 5 * error
+
+
+def test_whole_normals_of_both_sources_have_their_variance():
+    for source in (Secure(), Simulated(0)):
+        noise = source.whole_normals((20_000,), 1000.5 * 2.0**30)
+        assert noise.dtype == np.int64
+        scaled = noise / (1000.5 * 2.0**30)
+        assert abs(scaled.mean()) < 4.5 / np.sqrt(20_000)
+        assert abs(scaled.var() - 1) < 4.5 * np.sqrt(2 / 20_000)
+        uniforms = source.uniforms((20_000,))
+        assert uniforms.min() > 0
+        assert uniforms.max() < 1
+        assert abs(uniforms.mean() - 0.5) < 4.5 / np.sqrt(12 * 20_000)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"checkpoint": "file"}, "a second spend"),
+        ({"chains": 0}, "chains must be a positive integer"),
+        ({"temperature": 0.0}, "temperature must be positive"),
+        ({"discard": 1.0}, "discard must be a share"),
+        ({"start": {"beta": 0.0}}, "start must be of"),
+        ({"start": {"theta": [0.0]}}, "must have the shape"),
+        ({"iterations": 10**6}, "at most"),
+        ({"budget": na.ApproxDP(0.001, 1e-9, "replace")}, "allow one iteration"),
+        ({"budget": na.PureDP(1.0, "replace")}, "positive delta, ZCDP or GDP"),
+        ({"sampler": na.Slice()}, "sampler must be a PrivateSampler"),
+        ({"data": {"x1": [1.0, np.nan], "x2": [0.0, 0.0]}}, "no missing values"),
+        (
+            {"sampler": na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=0.0)},
+            "not private: give seed and iterations",
+        ),
+        (
+            {"sampler": na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=5.0, scale=[1.0] * 3)},
+            "scale must be one number or one for each",
+        ),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_spent(options, message, monkeypatch):
+    monkeypatch.setattr(private_sampling, "run", None)
+    with pytest.raises(ValueError, match=message):
+        sample(**options)
+
+
+@pytest.mark.parametrize(("name", "value"), [("clip", 0.0), ("step_size", -1.0), ("scale", 0.0)])
+def test_settings_must_be_positive(name, value):
+    settings = {"step_size": 0.1, "clip": 1.0, "noise_multiplier": 2.0, name: value}
+    with pytest.raises(ValueError, match=f"{name} must be positive"):
+        na.Penalty(**settings)
+
+
+def test_a_model_that_is_not_finite_at_its_start_is_refused(monkeypatch):
+    monkeypatch.setattr(private_sampling, "run", None)
+    model = Nasty(0.0, [1.0, 1.0])
+    with pytest.raises(ValueError, match="log_record must be finite at the start"):
+        sample(model=model, start={"theta": [0.0, 1.0]})
+    with pytest.raises(ValueError, match="log_prior must be finite at the start"):
+        sample(start={"theta": [1e200, 0.0]})
+
+
+def test_an_improper_prior_needs_a_start():
+    data = {"r": np.random.default_rng(0).normal(3.0, 1.0, 200)}
+    with pytest.raises(ValueError, match="start must be given"):
+        sample(data, Circle(1e-2), start=None)
+    draws = sample(data, Circle(1e-2), start={"theta": [0.0, 3.0]}, seed=0)
+    assert not hasattr(draws, "prior")
+    assert np.all(np.isnan(na.summarize(draws)["prior_sd"]))
+
+
+def test_a_large_delta_is_warned_of():
+    with pytest.warns(UserWarning, match="at least 1 / n"):
+        sample(budget=na.ApproxDP(2.0, 0.01, "replace"), iterations=2)
+
+
+def test_an_interrupt_returns_what_was_drawn_and_charges_what_was_begun(monkeypatch):
+    monkeypatch.setattr(chains, "CHUNK_ITERATIONS", 10)
+    advance = chains._advance_compiled
+    calls = []
+
+    def interrupted(*arguments):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(None)
+        return advance(*arguments)
+
+    monkeypatch.setattr(chains, "_advance_compiled", interrupted)
+    jax.clear_caches()
+    with pytest.warns(na.IncompleteWarning, match="20 of 50 iterations, of which 30"):
+        draws = sample(iterations=50, discard=0.0)
+    assert draws.posterior.sizes["draw"] == 20
+    assert draws.attrs["cost_mu"] == pytest.approx(np.sqrt(30) / 5.0)
+
+
+def test_add_remove_needs_half_the_noise():
+    replace, add_remove = (
+        sample(seed=0, iterations=5, budget=na.ApproxDP(20.0, 1e-6, relation))
+        for relation in ("replace", "add_remove")
+    )
+    assert replace.attrs["cost_mu"] == add_remove.attrs["cost_mu"]
+    assert bound(records()).sensitivity == 2 * sensitivity(na.Neighbours.ADD_REMOVE)

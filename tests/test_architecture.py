@@ -40,8 +40,8 @@ ALLOWED = {
     },
     "private_mcmc": {"validate", "schema", "accounting", "models", "running"},
     "private_pilots": {
-        "validate", "schema", "accounting", "statistics", "mechanisms", "publishing", "models",
-        "running", "fitting", "private_mcmc",
+        "validate", "schema", "accounting", "statistics", "mechanisms", "release", "publishing",
+        "models", "running", "fitting", "private_mcmc",
     },
     "private_sampling": {
         "validate", "schema", "accounting", "models", "running", "draws", "private_mcmc",

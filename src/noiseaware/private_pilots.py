@@ -4,7 +4,7 @@ Neither may be chosen by looking at the records; draws of the prior may lie far 
 A pilot spends a share of the budget on params that are plausible given the records:
 
 - ``PilotRelease``: publishes a statistic with normal noise, and takes the draws that ``fit`` makes
-  of that release;
+  of that release, or an estimate at the released sums, each time with noise added once more;
 - ``PilotChain``: short chains at rising temperatures, ``n T`` from 1 on by factors of 10 up to a
   tenth of n, each tuned at the last one's draws. Noise is tempered too, so all but the last
   cost next to nothing.
@@ -16,6 +16,7 @@ import abc
 import dataclasses
 import math
 import secrets
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -38,12 +39,17 @@ from noiseaware.private_mcmc.host_noise import Source
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, Target, num_bits, sensitivity
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.publishing import calibrate, publish, simulate_release
+from noiseaware.release import Release
 from noiseaware.running import Progress
 from noiseaware.schema import Neighbours
 from noiseaware.statistics import Statistic
 
+NUM_DRAWS = 500
 FACTOR = 10.0
 MAX_ITERATIONS = 2000
+
+
+Estimate = Callable[[dict[str, float]], Params]
 
 
 class Learned(NamedTuple):
@@ -95,13 +101,19 @@ class Pilot(eqx.Module):
 
 
 class PilotRelease(Pilot):
-    """One release of ``statistic``, whose bounds are the curator's choice."""
+    """One release of ``statistic``, whose bounds are the curator's choice.
+
+    ``estimate`` takes a dict of sums, by the statistic's labels, to params. It is for models whose
+    posterior ``fit`` does not reach in a short time.
+    """
 
     statistic: Statistic
     share: float = eqx.field(static=True)
+    estimate: Estimate | None = eqx.field(static=True)
 
-    def __init__(self, statistic: Statistic, *, share: float):
+    def __init__(self, statistic: Statistic, *, share: float, estimate: Estimate | None = None):
         self.statistic, self.share = statistic, validate.probability("share", share)
+        self.estimate = estimate
 
     def learn(self, access, squared_mu, bar):
         if callable(access.columns):
@@ -117,12 +129,21 @@ class PilotRelease(Pilot):
         else:
             release = simulate_release(access.seed, *inputs, neighbours=access.neighbours)
         seed = secrets.randbits(31) if access.seed is None else access.seed
-        draws = fit(release, access.model, seed=seed, draws=500, progress=False)
-        params = {
-            name: values.values.reshape(-1, *values.shape[2:])
-            for name, values in draws.posterior.data_vars.items()
-        }
-        return Learned(params, spent)
+        return Learned(self._draws(release, access.model, seed), spent)
+
+    def _draws(self, release: Release, model: Model, seed: int) -> Params:
+        if self.estimate is None:
+            draws = fit(release, model, seed=seed, draws=NUM_DRAWS, progress=False)
+            return {
+                name: values.values.reshape(-1, *values.shape[2:])
+                for name, values in draws.posterior.data_vars.items()
+            }
+        with jax.enable_x64(True):
+            again = eqx.Partial(release.mechanism.simulate, total=jnp.asarray(release.values))
+            sums = np.asarray(jax.vmap(lambda key: again(key))(jr.split(jr.key(seed), NUM_DRAWS)))
+        labels = self.statistic.labels
+        each = [self.estimate(dict(zip(labels, row, strict=True))) for row in sums]
+        return {name: np.stack([np.asarray(one[name], float) for one in each]) for name in each[0]}
 
 
 class PilotChain(Pilot):
@@ -137,7 +158,7 @@ class PilotChain(Pilot):
         num_stages = max(1, math.ceil(math.log(access.num_records, FACTOR)))
         seed = secrets.randbits(31) if access.seed is None else access.seed
         with jax.enable_x64(True):
-            params = jax.vmap(access.model.sample_prior)(jr.split(jr.key(seed), 500))
+            params = jax.vmap(access.model.sample_prior)(jr.split(jr.key(seed), NUM_DRAWS))
         params = jax.tree.map(np.asarray, params)
         left, spent = self.share * squared_mu, 0.0
         for stage in range(num_stages):

@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 BENCHES = (
     "regression", "naive_bayes", "numba", "fit", "cold", "batch", "proposals", "custom", "scaling",
-    "statistic_gibbs", "gpu", "gpu_large",
+    "statistic_gibbs", "private_mcmc", "gpu", "gpu_large",
 )  # fmt: skip
 RESULTS = HERE / "results.json"
 

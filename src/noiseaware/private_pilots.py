@@ -16,7 +16,7 @@ import abc
 import dataclasses
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -101,49 +101,76 @@ class Pilot(eqx.Module):
 
 
 class PilotRelease(Pilot):
-    """One release of ``statistic``, whose bounds are the curator's choice.
+    """A release of a statistic, whose bounds are the curator's choice.
 
     ``estimate`` takes a dict of sums, by the statistic's labels, to params. It is for models whose
-    posterior ``fit`` does not reach in a short time.
+    posterior ``fit`` does not reach in a short time, and may read several statistics, which then
+    share the pilot's budget.
     """
 
-    statistic: Statistic
+    statistics: tuple[Statistic, ...]
     share: float = eqx.field(static=True)
     estimate: Estimate | None = eqx.field(static=True)
 
-    def __init__(self, statistic: Statistic, *, share: float, estimate: Estimate | None = None):
-        self.statistic, self.share = statistic, validate.probability("share", share)
-        self.estimate = estimate
+    def __init__(
+        self,
+        statistic: Statistic | Sequence[Statistic],
+        *,
+        share: float,
+        estimate: Estimate | None = None,
+    ):
+        is_one = isinstance(statistic, Statistic)
+        self.statistics = (statistic,) if is_one else tuple(statistic)  # type: ignore[arg-type]
+        self.share, self.estimate = validate.probability("share", share), estimate
+        if len(self.statistics) != 1 and estimate is None:
+            raise ValueError("estimate must be given with several statistics, got none.")
 
     def learn(self, access, squared_mu, bar):
         if callable(access.columns):
             raise ValueError("records must be in memory for a PilotRelease, got shards.")
         bar.say("pilot")
         spent = self.share * squared_mu
-        mechanism = calibrate(
-            Gaussian, self.statistic, neighbours=access.neighbours, mu=math.sqrt(spent)
-        )
-        inputs = (access.columns, self.statistic, mechanism)
-        if access.seed is None:
-            release = publish(*inputs, neighbours=access.neighbours)
-        else:
-            release = simulate_release(access.seed, *inputs, neighbours=access.neighbours)
         seed = secrets.randbits(31) if access.seed is None else access.seed
-        return Learned(self._draws(release, access.model, seed), spent)
-
-    def _draws(self, release: Release, model: Model, seed: int) -> Params:
+        releases = []
+        for index, statistic in enumerate(self.statistics):
+            mu = math.sqrt(spent / len(self.statistics))
+            noise = calibrate(Gaussian, statistic, neighbours=access.neighbours, mu=mu)
+            inputs = (access.columns, statistic, noise)
+            if access.seed is None:
+                releases.append(publish(*inputs, neighbours=access.neighbours))
+            else:
+                key = jr.fold_in(jr.key(seed), index)
+                releases.append(simulate_release(key, *inputs, neighbours=access.neighbours))
         if self.estimate is None:
-            draws = fit(release, model, seed=seed, draws=NUM_DRAWS, progress=False)
-            return {
-                name: values.values.reshape(-1, *values.shape[2:])
-                for name, values in draws.posterior.data_vars.items()
-            }
-        with jax.enable_x64(True):
-            again = eqx.Partial(release.mechanism.simulate, total=jnp.asarray(release.values))
-            sums = np.asarray(jax.vmap(lambda key: again(key))(jr.split(jr.key(seed), NUM_DRAWS)))
-        labels = self.statistic.labels
-        each = [self.estimate(dict(zip(labels, row, strict=True))) for row in sums]
-        return {name: np.stack([np.asarray(one[name], float) for one in each]) for name in each[0]}
+            return Learned(_fitted(releases[0], access.model, seed), spent)
+        return Learned(_estimates(releases, self.estimate, seed), spent)
+
+
+def _fitted(release: Release, model: Model, seed: int) -> Params:
+    draws = fit(release, model, seed=seed, draws=NUM_DRAWS, progress=False)
+    return {
+        name: values.values.reshape(-1, *values.shape[2:])
+        for name, values in draws.posterior.data_vars.items()
+    }
+
+
+def _estimates(releases: Sequence[Release], estimate: Estimate, seed: int) -> Params:
+    """At sums as uncertain as those released."""
+    rng = np.random.default_rng(seed)
+    sums = {
+        label: value + spread * rng.standard_normal(NUM_DRAWS)
+        for release in releases
+        for label, value, spread in zip(
+            release.statistic.labels,
+            release.values,
+            np.broadcast_to(release.mechanism.spread(), len(release.values)),
+            strict=True,
+        )
+    }
+    each = [
+        estimate({label: values[i] for label, values in sums.items()}) for i in range(NUM_DRAWS)
+    ]
+    return {name: np.stack([np.asarray(one[name], float) for one in each]) for name in each[0]}
 
 
 class PilotChain(Pilot):

@@ -24,11 +24,10 @@ def run(quick: bool) -> dict[str, float]:
     ours, twenty, numpy_loop, unjitted = [], [], [], []
     for _ in range(repeats + 1):
         ours.append(seconds_of_ours(problem, records, iterations, chains=1) / iterations)
-        twenty.append(
-            seconds_of_ours(problem, records, iterations // 8, chains=20) * 8 / iterations
-        )
-        numpy_loop.append(seconds_of_numpy(problem, records, iterations // 8) * 8 / iterations)
-        unjitted.append(seconds_of_unjitted(problem, records, iterations // 32) * 32 / iterations)
+        few, fewer = iterations // 8, iterations // 32
+        twenty.append(seconds_of_ours(problem, records, few, chains=20) / few)
+        numpy_loop.append(seconds_of_loop(problem, records, few, np) / few)
+        unjitted.append(seconds_of_unjitted(problem, records, fewer) / fewer)
     # The first of each compiles.
     one, many, plain, eager = (min(times[1:]) for times in (ours, twenty, numpy_loop, unjitted))
     return {
@@ -52,10 +51,6 @@ def seconds_of_ours(problem: Problem, records, iterations: int, chains: int) -> 
     return times[1] - times[0]
 
 
-def seconds_of_numpy(problem: Problem, records, iterations: int) -> float:
-    return seconds_of_loop(problem, records, iterations, np)
-
-
 def seconds_of_unjitted(problem: Problem, records, iterations: int) -> float:
     with jax.enable_x64(True):
         columns = jax.tree.map(jnp.asarray, records)
@@ -73,9 +68,8 @@ def seconds_of_loop(problem: Problem, records, iterations: int, xp) -> float:
 
     def log_records(theta):
         u2 = theta[1] + model.curvature * theta[0] ** 2
-        return (
-            -weights[0] * (records["x1"] - theta[0]) ** 2 - weights[1] * (records["x2"] - u2) ** 2
-        )
+        first, second = (records["x1"] - theta[0]) ** 2, (records["x2"] - u2) ** 2
+        return -weights[0] * first - weights[1] * second
 
     def log_prior(theta):
         u2 = theta[1] + model.curvature * theta[0] ** 2

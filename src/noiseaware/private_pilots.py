@@ -119,8 +119,7 @@ class PilotRelease(Pilot):
         share: float,
         estimate: Estimate | None = None,
     ):
-        is_one = isinstance(statistic, Statistic)
-        self.statistics = (statistic,) if is_one else tuple(statistic)  # type: ignore[arg-type]
+        self.statistics = (statistic,) if isinstance(statistic, Statistic) else tuple(statistic)
         self.share, self.estimate = validate.probability("share", share), estimate
         if len(self.statistics) != 1 and estimate is None:
             raise ValueError("estimate must be given with several statistics, got none.")
@@ -168,9 +167,10 @@ def _estimates(releases: Sequence[Release], estimate: Estimate, seed: int) -> Pa
         )
     }
     each = [
-        estimate({label: values[i] for label, values in sums.items()}) for i in range(NUM_DRAWS)
+        estimate({label: values[index] for label, values in sums.items()})
+        for index in range(NUM_DRAWS)
     ]
-    return {name: np.stack([np.asarray(one[name], float) for one in each]) for name in each[0]}
+    return {name: jnp.asarray([one[name] for one in each]) for name in each[0]}
 
 
 class PilotChain(Pilot):

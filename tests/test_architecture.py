@@ -44,8 +44,8 @@ ALLOWED = {
         "models", "running", "fitting", "private_mcmc",
     },
     "private_sampling": {
-        "validate", "schema", "accounting", "models", "running", "draws", "private_mcmc",
-        "private_pilots",
+        "validate", "schema", "accounting", "models", "release", "running", "draws",
+        "private_mcmc", "private_pilots",
     },
     "baselines": {"validate", "schema", "release", "models", "draws"},
     "comparing": {

@@ -55,3 +55,12 @@ def test_sums_in_place_of_records(capsys):
     for draws in names["results"]:
         assert draws.attrs["exactness"] == "approximate: CLT on the statistic"
         assert na.summarize(draws)["r_hat"].max() < 1.01
+
+
+def test_private_chains(capsys):
+    names = names_of("private-chains.md", 1)
+    assert "private at its cost" in capsys.readouterr().out
+    (draws,) = names["results"]
+    assert draws.attrs["cost_epsilon"] <= 2.0
+    exact = np.random.default_rng(1).gamma(2 + 20_000, 1 / (1 + names["waits"]["wait"].sum()), 4000)
+    assert abs(draws.posterior["rate"].mean() - exact.mean()) < 2 * exact.std()

@@ -36,6 +36,7 @@ from noiseaware.private_mcmc.private_sampler import positive
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Target
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.private_pilots import Access, Learned, Pilot
+from noiseaware.release import Noise
 from noiseaware.running import progress_bar
 from noiseaware.schema import Neighbours, as_records
 
@@ -151,6 +152,8 @@ def private_sample(
         "iterations": made.made,
         "discard": discard,
         "privacy": PRIVATE if seed is None else SIMULATED,
+        "noise": str(Noise.SECURE if seed is None else Noise.SIMULATED),
+        **({"num_records": num_records} if budget.neighbours is Neighbours.REPLACE else {}),
         **({} if seed is None else {"seed": seed}),
         **_cost(settled, budget, chains, made.begun, learned.squared_mu),
     }

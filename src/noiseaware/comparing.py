@@ -8,7 +8,7 @@ law of the sum is known, and the posterior is a sum over all counts s:
 
 Else both methods run on a smaller release: n' records, sums scaled by n'/n and noise by
 sqrt(n'/n), which keeps the ratio of noise to sampling error. What a central limit theorem leaves
-out is larger at n' than at n, so the difference found is likely larger than that at n.
+out is larger at n' than at n; but the prior weighs more there, and may hide it.
 """
 
 import dataclasses
@@ -119,8 +119,11 @@ def compare(
             how = "on the release, against the exact law of its sum"
         else:
             smaller = min(MAX_SMALLER, max(n // 10, 1))
-            release, n = _scaled(release, n, smaller), smaller
-            how = f"both on a release of {n} records, its noise scaled with their square root"
+            full, release, n = n, _scaled(release, n, smaller), smaller
+            how = (
+                f"both on a release of {n} records, its noise scaled with their square root; "
+                f"beside so few the prior weighs {full / n:.3g} times more"
+            )
     found = []
     for method in methods:
         if method in EXACT and exact is not None:

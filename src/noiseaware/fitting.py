@@ -75,7 +75,8 @@ def fit(
             (from a short trial), the approximation is there, and no checkpoint is asked for, or the
             model cannot draw records.
         chains: number of chains, each started from its own draw of the prior or, from 100,000
-            records on, of a pilot's wider posterior.
+            records on, of a pilot's wider posterior; over sums, of the prior's draws weighed by
+            the release.
         draws: kept draws a chain.
         sweeps_per_draw: sweeps between kept draws; chosen in warm-up if not given.
         proposal: how records are proposed, from the model if not given; see ``RandomWalk`` and

@@ -3,7 +3,8 @@
 Every chain starts from its own draw of the prior. Many records make every sweep of a long warm-up
 dear; so from ``PILOT_FROM`` records on, a pilot with up to a hundredth of them warms up first, on
 the release scaled to so many (``pilot.py``), and if need be after a pilot of its own. The chains
-then start from its draws, still spread wider than the posterior. Where warm-up starts from changes
+then start from its draws, still spread wider than the posterior. Chains over sums start from draws
+of the prior weighed by the release. Where warm-up starts from changes
 what it costs, never the target.
 """
 

@@ -59,13 +59,14 @@ class Geometric(ExponentialFamily):
         return xlog1py(x, -p) + jnp.log(p)
 
     def sample_prior(self, key):
-        return {"probability": jr.beta(key, self.a, self.b)}
+        return {"probability": _below_1(jr.beta(key, self.a, self.b))}
 
     def log_prior(self, params):
         return stats.beta.logpdf(params["probability"], self.a, self.b)
 
     def sample_params(self, key, params, sums, num_records):
-        return {"probability": jr.beta(key, self.a + num_records, self.b + sums[0])}
+        drawn = jr.beta(key, self.a + num_records, self.b + sums[0])
+        return {"probability": _below_1(drawn)}
 
     def is_possible(self, sums, num_records):
         return sums[0] >= 0
@@ -84,3 +85,8 @@ class Geometric(ExponentialFamily):
 
 def _step(params):
     return -jnp.log1p(-params["probability"])
+
+
+def _below_1(probability):
+    """As rounded, a draw may be 1, where a record has no law but to be 0."""
+    return jnp.minimum(probability, 1 - jnp.finfo(probability.dtype).epsneg)

@@ -143,7 +143,8 @@ class GammaPrior(eqx.Module):
         return self.sample_posterior(key, 0, 0)
 
     def sample_posterior(self, key: PRNGKeyArray, events, exposure) -> Float[Array, ""]:
-        return jr.gamma(key, self.shape + events) / (self.rate + exposure)
+        drawn = jr.gamma(key, self.shape + events) / (self.rate + exposure)
+        return jnp.maximum(drawn, jnp.finfo(drawn.dtype).tiny)  # 0 is not a rate
 
     def log_density(self, value: Float[Array, ""]) -> Float[Array, ""]:
         return stats.gamma.logpdf(value, self.shape, scale=1 / self.rate)

@@ -17,12 +17,13 @@ Sigma has that, since it is taken over x.
 Step 3 without inverting Sigma, which may be singular: with ``Sigma = L L^T`` draw ``z ~ N(0, I)``
 and noise e, and shift z by ``A^T (A A^T + D)^-1 (released - T(z) - e)``, A being the rows of
 ``sqrt(n) L`` for T and D the variances. If S is not possible, such as a negative count, both are
-drawn again a few times, and else the state stays: a step that leaves the normal so restricted
-invariant. T may be what no records have, alone or with S: nothing but its noise is computed from
-it, and excluding it would shift the normal law away from that of the sums.
+drawn again a few times. If none of the draws is, as with many cells that are nearly empty, they
+move on the ellipse through where they are, by a bracket of angles that shrinks until S is possible
+[MAM10]. Both leave the normal so restricted invariant, and whether the draws fail does not depend
+on where the sums are. T may be what no records have, alone or with S: nothing but its noise is
+computed from it, and excluding it would shift the normal law away from that of the sums.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy import linalg
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from noiseaware import randomness
 from noiseaware.models.domain import Bounds
@@ -39,6 +40,7 @@ from noiseaware.models.model import Params
 from noiseaware.schema import Record
 
 NUM_TRIES = 4
+MAX_SHRINKS = 100  # a bracket shrunk that often is a point
 STARTS_A_CHAIN, MAX_HALVINGS = 4, 60
 MIN_RESIDUAL = 1e-12  # of a column's length: below it is rounding
 
@@ -122,18 +124,45 @@ def step(
     sample_variances: Callable[[PRNGKeyArray, Float[Array, " m"]], Float[Array, " m"]],
     log_density: Callable[[Float[Array, " m"]], Float[Array, ""]],
 ) -> tuple[StatisticGibbsState, StatisticGibbsInfo]:
-    key_params, key_variances, key_sums = jr.split(key, 3)
+    key_params, key_variances, key_sums, key_slice = jr.split(key, 4)
     released = jnp.asarray(released)
     params = model.sample_params(key_params, state.params, state.sums, num_records)
     variances = sample_variances(key_variances, released - state.total)
-    totals, sums = _draw_sums(key_sums, law(params), num_records, released, variances)
-    are_possible = jax.vmap(functools.partial(model.is_possible, num_records=num_records))(sums)
+    drawn = _draw_sums(key_sums, law(params), num_records, released, variances)
+    tries, other, centre = drawn[:-2], drawn[-2], drawn[-1]
+
+    def is_possible(both):
+        return model.is_possible(both[len(released) :], num_records)
+
+    are_possible = jax.vmap(is_possible)(tries)
     first = jnp.argmax(are_possible)
     is_new = are_possible[first]
-    total = jnp.where(is_new, totals[first], state.total)
-    sums = jnp.where(is_new, sums[first], state.sums)
+    start = jnp.where(is_new, tries[first], jnp.concatenate([state.total, state.sums]))
+    both = _slice(key_slice, start, centre, other - centre, is_possible, is_done=is_new)
+    total, sums = both[: len(released)], both[len(released) :]
     info = StatisticGibbsInfo(jnp.asarray(is_new, float), log_density(total))
     return StatisticGibbsState(params, total, sums), info
+
+
+def _slice(key, start, centre, direction, is_possible, *, is_done: Bool[Array, ""]):
+    """Along ``centre + (start - centre) cos + direction sin``, unless done already."""
+    places = randomness.uniform(key, (MAX_SHRINKS + 1,))
+
+    def attempt(bracket):
+        low, high, _, _, count = bracket
+        angle = low + (high - low) * places[count]
+        tried = centre + (start - centre) * jnp.cos(angle) + direction * jnp.sin(angle)
+        # A place that is not possible becomes an end; angle 0, where it started, stays inside.
+        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
+        return low, high, tried, is_possible(tried), count + 1
+
+    def goes_on(bracket):
+        return ~bracket[3] & (bracket[4] < MAX_SHRINKS)
+
+    high = 2 * jnp.pi * places[MAX_SHRINKS]
+    begin = (high - 2 * jnp.pi, high, start, is_done, jnp.zeros((), int))
+    _, _, end, is_inside, _ = jax.lax.while_loop(goes_on, attempt, begin)
+    return jnp.where(is_inside, end, start)
 
 
 def log_likelihood(law: SumLaw, num_records, released, scales) -> Float[Array, ""]:
@@ -176,16 +205,16 @@ def sample_total(key: PRNGKeyArray, law: SumLaw, num_records, size: int) -> Floa
 
 
 def _draw_sums(key, law: SumLaw, num_records, released, variances):
-    """A few draws of (T, S) given the release and the variances of its noise."""
+    """A few draws of (T, S) given the release and the variances of its noise; last their mean."""
     size, rank = len(released), law.factor.shape[1]
-    normals = randomness.normal(key, (NUM_TRIES, rank + size))
+    normals = randomness.normal(key, (NUM_TRIES + 1, rank + size))
+    normals = jnp.concatenate([normals, jnp.zeros((1, rank + size))])
     mean, factor = num_records * law.mean, jnp.sqrt(num_records) * law.factor
     z, noise = normals[:, :rank], jnp.sqrt(variances) * normals[:, rank:]
     gain = factor[:size]
     missed = released - mean[:size] - z @ gain.T - noise
     z = z + _solve(gain @ gain.T + jnp.diag(variances), missed.T).T @ gain
-    drawn = mean + z @ factor.T
-    return drawn[:, :size], drawn[:, size:]
+    return mean + z @ factor.T
 
 
 def _solve(matrix, right):

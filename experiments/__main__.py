@@ -8,7 +8,7 @@ import argparse
 import importlib
 import time
 
-EXPERIMENTS = ("bernstein2018",)
+EXPERIMENTS = ("bernstein2018", "raisa2021")
 
 
 def main() -> None:

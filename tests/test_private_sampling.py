@@ -385,3 +385,85 @@ def test_add_remove_needs_half_the_noise():
     )
     assert replace.attrs["cost_mu"] == add_remove.attrs["cost_mu"]
     assert bound(records()).sensitivity == 2 * sensitivity(na.Neighbours.ADD_REMOVE)
+
+
+# Settings and starts that saw no record
+
+
+def test_tuned_settings_fit_the_posterior():
+    """Of a normal mean in units far from 1: the scale is its posterior's, and few are clipped."""
+    model = na.Normal("x", na.NormalPrior(1000.0, 50.0), 20.0)
+    budget = na.GDP(1.0, "replace")
+    for kind in (na.Penalty, na.GuidedPenalty, na.HamiltonianPenalty):
+        sampler = na.tune(kind, model, 10_000, budget, seed=0)
+        assert float(sampler.scale.squeeze()) == pytest.approx(20.0 / 100, rel=0.03)
+        data = {"x": np.random.default_rng(1).normal(1010.0, 20.0, 10_000)}
+        draws = na.private_sample(
+            data, model, sampler, budget, start={"mean": 1010.0}, seed=0, progress=False
+        )
+        assert 0.15 < draws.sample_stats["accepted"].mean() < 0.7
+        assert 0.003 < draws.sample_stats["ratios_clipped"].mean() < 0.03
+
+
+def test_tuning_reads_the_budget_and_the_temperature():
+    small, large = na.GDP(0.01, "replace"), na.GDP(1.0, "replace")
+    poor = na.tune(na.Penalty, MODEL, 1000, small, seed=0)
+    assert na.max_iterations(poor, small) >= 499  # shorter steps rather than few
+    assert poor.step_size < na.tune(na.Penalty, MODEL, 1000, large, seed=0).step_size
+    cold = na.tune(na.Penalty, MODEL, 1000, large, seed=0, temperature=0.01)
+    assert cold.scale[0, 0] > na.tune(na.Penalty, MODEL, 1000, large, seed=0).scale[0, 0]
+
+
+NORMAL = na.Normal("x", na.NormalPrior(0.0, 100.0), 2.0)  # its prior is 5,000 posterior sds wide
+FAR = {"x": np.random.default_rng(2).normal(70.0, 2.0, 10_000)}
+
+
+@pytest.mark.parametrize(
+    "pilot",
+    [
+        na.PilotChain(share=0.2),
+        na.PilotRelease(na.Clamped("x", -300.0, 300.0), share=0.2),
+        na.PilotRelease(
+            [na.Clamped("x", -300.0, 300.0)],
+            share=0.2,
+            estimate=lambda sums: {"mean": sums["x"] / 10_000},
+        ),
+    ],
+    ids=["chain", "release", "estimate"],
+)
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+def test_a_pilot_leads_to_the_posterior_within_the_budget(pilot):
+    budget = na.ApproxDP(2.0, 1e-6, "replace")
+    draws = na.private_sample(FAR, NORMAL, na.Penalty, budget, start=pilot, seed=4, progress=False)
+    assert draws.attrs["cost_epsilon"] <= budget.epsilon
+    assert draws.attrs["cost_mu_pilot"] ** 2 <= 0.2001 * draws.attrs["cost_mu"] ** 2 / 0.99
+    mean = draws.posterior["mean"].values
+    assert abs(mean.mean() - FAR["x"].mean()) < 3 * 0.02
+    assert 0.5 < mean.std() / 0.02 < 2
+
+
+def test_control_without_a_pilot_the_posterior_is_not_reached():
+    budget = na.ApproxDP(2.0, 1e-6, "replace")
+    draws = na.private_sample(FAR, NORMAL, na.Penalty, budget, seed=4, progress=False)
+    assert abs(draws.posterior["mean"].values.mean() - FAR["x"].mean()) > 100 * 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": na.PilotChain(share=0.2), "model": Circle(1e-2)}, "has no prior"),
+        ({"budget": na.GDP(1.0, "add_remove"), "sampler": na.Penalty}, "is secret"),
+        ({"start": na.PilotChain(share=0.9999999)}, "allow one iteration"),
+    ],
+)
+def test_pilots_that_cannot_be_are_refused_before_anything_is_spent(options, message, monkeypatch):
+    monkeypatch.setattr(private_sampling, "run", None)
+    data = {"r": np.ones(50)} if "model" in options else None
+    with pytest.raises(ValueError, match=message):
+        sample(data, **options)
+
+
+def test_several_statistics_need_an_estimate():
+    statistics = [na.Clamped("x1", 0.0, 1.0), na.Clamped("x2", 0.0, 1.0)]
+    with pytest.raises(ValueError, match="estimate must be given"):
+        na.PilotRelease(statistics, share=0.1)

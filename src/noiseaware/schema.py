@@ -134,7 +134,8 @@ def _coded(name: str, values: Any, kind: Kind) -> np.ndarray:
     raw = np.asarray(values, object) if is_list else np.asarray(values)
     if raw.ndim != 1:
         raise ValueError(f"column {name!r} must be one-dimensional, got shape {raw.shape}.")
-    missing = sum(_is_missing(value) for value in raw.tolist())
+    is_number = raw.dtype.kind in "fiub"
+    missing = _num_missing(raw)
     if missing:
         raise ValueError(
             f"column {name!r} must have no missing values, got {missing}. "
@@ -143,7 +144,8 @@ def _coded(name: str, values: Any, kind: Kind) -> np.ndarray:
     if isinstance(kind, Category):
         return _level_index(name, raw, kind)
     # Messages name at most one value: the others are confidential too, and not at fault.
-    other = [value for value in raw.tolist() if isinstance(value, (str, bytes, complex))]
+    values = [] if is_number else raw.tolist()
+    other = [value for value in values if isinstance(value, (str, bytes, complex))]
     if other:
         raise ValueError(f"column {name!r} must be numeric, got {other[0]!r}.")
     try:
@@ -171,6 +173,14 @@ def _level_index(name: str, raw: np.ndarray, kind: Category) -> np.ndarray:
     if unknown:
         raise ValueError(f"column {name!r} must hold {kind.description}, got {unknown[0]!r}.")
     return np.array([index[value] for value in raw.tolist()], np.int64)
+
+
+def _num_missing(raw: np.ndarray) -> int:
+    if raw.dtype.kind in "iub":
+        return 0
+    if raw.dtype.kind == "f":
+        return int(np.sum(np.isnan(raw)))
+    return sum(_is_missing(value) for value in raw.tolist())
 
 
 def _is_missing(value: Any) -> bool:

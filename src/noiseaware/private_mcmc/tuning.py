@@ -14,7 +14,7 @@ sqrt(d) sqrt(1 + a^2)``. A budget of mu allows ``mu^2 m^2`` iterations, hence sq
     mu^2 m^2 s^2 2 Phi(-x / 2) = (mu / c)^2 / d  *  a^2 / (1 + a^2)  *  2 x^2 Phi(-x / 2).
 
 The last factor is largest at x = 2.38, as without noise [RGG97]. The middle one grows with the
-noise, since more noise allows more, if shorter, steps: ``a = 3`` reaches 90 % of its limit, and
+noise, since more noise allows more, if shorter, steps: ``a = 2`` reaches 80 % of its limit, and
 what more would bring is computing time. What is left, ``1.3 (mu / c)^2 / d``, is what the budget
 can buy: the squared posterior standard deviations that a chain travels in each direction.
 
@@ -46,7 +46,7 @@ from noiseaware.private_mcmc.queries import Target, sensitivity
 NUM_PLACES = 32
 NUM_RECORDS = 2_000  # simulated at each place
 BEST_SPREAD = 2.38
-NOISE_RATIO = 3.0
+NOISE_RATIO = 2.0
 MIN_ITERATIONS = 500
 PATH_LENGTH = 2.0
 PATH_STEPS = 10

@@ -1,0 +1,353 @@
+"""The figures of [R21] on penalty and HMC chains, which of its claims they bear out, and what comes
+of a start that a curator can have.
+
+A full run writes ``results/``: tables, pictures, and ``claims.csv``. Every number comes from SEED.
+The twenty chains of a cell have a budget each, as in the thesis: one call with twenty budgets.
+"""
+
+import csv
+import functools
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from experiments.raisa2021.problems import EPSILONS, PROBLEMS, Banana, Circle, Problem
+
+import noiseaware as na
+from noiseaware.diagnostics import squared_mmd
+from noiseaware.private_mcmc.budgets import squared_mu_of
+
+HERE = Path(__file__).parent
+SEED = 2021
+NUM_CHAINS, NUM_REFERENCE = 20, 1000
+CLIP_BOUNDS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1000.0)
+QUICK = ("flat-2", "tempered-2", "correlated-2", "circle")
+NUM_PILOTS, PILOT_EPSILONS, PILOT_SHARE = 5, (1.0, 4.0), 0.2
+PILOTED = ("flat-2", "flat-10", "tempered-2", "gauss-30", "narrow-2", "correlated-2")
+
+Rows = list[dict]
+
+
+@functools.cache
+def data_of(name: str):
+    """Records, and exact draws of their posterior."""
+    problem = PROBLEMS[name]
+    records = problem.simulate(SEED)
+    rng = np.random.default_rng([SEED, 1])
+    exact = problem.model.posterior(rng, records, NUM_REFERENCE, problem.temperature)
+    return records, exact
+
+
+def distance(problem: Problem, draws: np.ndarray, exact: np.ndarray) -> float:
+    """The thesis's: of the circle, how far the mean is from the origin; else ``sqrt |MMD^2|`` with
+    the median of 500 paired distances as bandwidth.
+    """
+    if isinstance(problem.model, Circle):
+        return float(np.linalg.norm(draws.mean(axis=0)))
+    rng = np.random.default_rng([SEED, 2])
+    pairs = draws[rng.integers(0, len(draws), 500)] - exact[rng.integers(0, len(exact), 500)]
+    bandwidth = float(np.median(np.linalg.norm(pairs, axis=1)))
+    thinned = draws[:: max(1, len(draws) // NUM_REFERENCE)]
+    return math.sqrt(abs(squared_mmd(thinned, exact, bandwidth)))
+
+
+def distances(problem: Problem, draws, exact: np.ndarray) -> list[float]:
+    """Of each chain."""
+    return [distance(problem, chain, exact) for chain in draws.posterior["theta"].values]
+
+
+def iterations_by_accountant() -> Rows:
+    problem = PROBLEMS["flat-2"]
+    return [
+        {"algorithm": algorithm, "epsilon": epsilon, "accountant": accountant,
+         "iterations": na.max_iterations(
+             sampler, na.ApproxDP(epsilon, problem.delta, "replace"), accountant=accountant)}
+        for algorithm, sampler in problem.samplers().items()
+        for epsilon in np.arange(0.5, 6.01, 0.5)
+        for accountant in ("gaussian", "zcdp")
+    ]  # fmt: skip
+
+
+def utility(quick: bool) -> Rows:
+    """Median distance and quartiles over chains that start near the truth, as the thesis's do."""
+    rows = []
+    chains = 4 if quick else NUM_CHAINS
+    for name in QUICK if quick else PROBLEMS:
+        problem = PROBLEMS[name]
+        records, exact = data_of(name)
+        starts = {"theta": problem.starts(SEED, chains)}
+        for epsilon in EPSILONS[name][::3] if quick else EPSILONS[name]:
+            budget = na.ApproxDP(epsilon, problem.delta, "replace")
+            shared = na.GDP(math.sqrt(chains * squared_mu_of(budget)) * (1 + 1e-9), "replace")
+            for algorithm, sampler in problem.samplers().items():
+                begin = time.perf_counter()
+                draws = na.private_sample(
+                    records, problem.model, sampler, shared, start=starts, chains=chains,
+                    iterations=na.max_iterations(sampler, budget),
+                    temperature=problem.temperature, seed=SEED, progress=False,
+                )  # fmt: skip
+                each = distances(problem, draws, exact)
+                low, middle, high = np.quantile(each, [0.25, 0.5, 0.75])
+                rows.append(
+                    {
+                        "model": name,
+                        "algorithm": algorithm,
+                        "epsilon": epsilon,
+                        "iterations": draws.attrs["iterations"],
+                        "distance": middle,
+                        "quartile_1": low,
+                        "quartile_3": high,
+                        "accepted": float(draws.sample_stats["accepted"].mean()),
+                        "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
+                        "gradients_clipped": _mean_of(draws, "gradients_clipped"),
+                        "seconds": time.perf_counter() - begin,
+                    }
+                )
+                _say(rows[-1])
+    return rows
+
+
+def _mean_of(draws, name: str) -> float:
+    stats = draws.sample_stats
+    return float(stats[name].mean()) if name in stats else math.nan
+
+
+def _say(row: dict) -> None:
+    shown = (f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values())
+    print("  " + "  ".join(shown), flush=True)
+
+
+def release_pilot(problem: Problem) -> na.PilotRelease:
+    """Noisy means between public bounds, and the params that have them."""
+    model, names = problem.model, list(problem.model.columns)
+    assert isinstance(model, Banana)
+
+    def estimate(sums):
+        means = np.array([sums[name] for name in names]) / problem.num_records
+        means[1] -= float(model.curvature) * means[0] ** 2
+        return {"theta": means}
+
+    statistics = [na.Clamped(name, -20.0, 20.0) for name in names]
+    return na.PilotRelease(statistics, share=PILOT_SHARE, estimate=estimate)
+
+
+def starts_of_curators(quick: bool) -> Rows:
+    """The same budgets with a start and settings that saw no record for free: tuned at the prior,
+    after a pilot by chains, and after a pilot by a release.
+    """
+    rows = []
+    for name in ("correlated-2",) if quick else PILOTED:
+        problem = PROBLEMS[name]
+        records, exact = data_of(name)
+        ways = {
+            "prior": None,
+            "chain": na.PilotChain(share=PILOT_SHARE),
+            "release": release_pilot(problem),
+        }
+        kinds = (na.Penalty,) if quick else (na.Penalty, na.GuidedPenalty, na.HamiltonianPenalty)
+        for epsilon in PILOT_EPSILONS[:1] if quick else PILOT_EPSILONS:
+            budget = na.ApproxDP(epsilon, problem.delta, "replace")
+            for kind in kinds:
+                for way, start in ways.items():
+                    each = []
+                    for repeat in range(2 if quick else NUM_PILOTS):
+                        draws = na.private_sample(
+                            records, problem.model, kind, budget, start=start,
+                            temperature=problem.temperature, seed=SEED + repeat, progress=False,
+                        )  # fmt: skip
+                        each.append(distance(problem, draws.posterior["theta"].values[0], exact))
+                    rows.append(
+                        {
+                            "model": name,
+                            "algorithm": kind.__name__,
+                            "start": way,
+                            "epsilon": epsilon,
+                            "iterations": draws.attrs["iterations"],
+                            "distance": float(np.median(each)),
+                            "worst": max(each),
+                            "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
+                        }
+                    )
+                    _say(rows[-1])
+    return rows
+
+
+def clipping(quick: bool) -> Rows:
+    """Without noise: what clipping alone does to a random walk and to HMC."""
+    rows = []
+    for name in ("flat-2",) if quick else ("flat-2", "flat-10"):
+        problem = PROBLEMS[name]
+        records, exact = data_of(name)
+        chains = 4 if quick else NUM_CHAINS
+        starts = {"theta": problem.starts(SEED, chains)}
+        step = {"flat-2": 0.008, "flat-10": 0.0015}[name]
+        for bound in CLIP_BOUNDS[::3] if quick else CLIP_BOUNDS:
+            samplers = {
+                "random walk": (
+                    na.Penalty(step_size=step, clip=bound, noise_multiplier=0.0), 3000
+                ),
+                "HMC": (
+                    na.HamiltonianPenalty(
+                        step_size=0.002, num_steps=10, clip=bound, gradient_clip=1000.0,
+                        noise_multiplier=0.0, gradient_noise_multiplier=0.0,
+                    ),
+                    500,
+                ),
+            }  # fmt: skip
+            for algorithm, (sampler, iterations) in samplers.items():
+                draws = na.private_sample(
+                    records, problem.model, sampler, na.GDP(1.0, "replace"), start=starts,
+                    chains=chains, iterations=iterations, seed=SEED, progress=False,
+                )  # fmt: skip
+                each = distances(problem, draws, exact)
+                rows.append(
+                    {
+                        "model": name,
+                        "algorithm": algorithm,
+                        "clip": bound,
+                        "distance": float(np.median(each)),
+                        "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
+                    }
+                )
+                _say(rows[-1])
+    return rows
+
+
+# Claims: each from the tables, true or false.
+
+
+def _cell(rows: Rows, model: str, algorithm: str, epsilon: float, what: str = "distance") -> float:
+    (found,) = (
+        row[what]
+        for row in rows
+        if (row["model"], row["algorithm"], row["epsilon"]) == (model, algorithm, epsilon)
+    )
+    return found
+
+
+def _wins(rows: Rows, model: str, first: str, second: str) -> float:
+    """At which share of epsilons the first has the smaller median."""
+    return float(
+        np.mean(
+            [
+                _cell(rows, model, first, epsilon) < _cell(rows, model, second, epsilon)
+                for epsilon in EPSILONS[model]
+            ]
+        )
+    )
+
+
+def claims(iterations: Rows, cells: Rows, clipped: Rows) -> dict[str, Callable[[], bool]]:
+    def most_wins(models, firsts, seconds):
+        return all(
+            _wins(cells, model, first, second) > 0.5
+            for model in models
+            for first in firsts
+            for second in seconds
+        )
+
+    def ratio(model, first, second, epsilon):
+        return _cell(cells, model, first, epsilon) / _cell(cells, model, second, epsilon)
+
+    def tight():
+        by = {(r["algorithm"], r["epsilon"], r["accountant"]): r["iterations"] for r in iterations}
+        return all(
+            by[algorithm, epsilon, "gaussian"] > 1.2 * by[algorithm, epsilon, "zcdp"]
+            for algorithm, epsilon, accountant in by
+            if accountant == "zcdp"
+        )
+
+    def harmless():
+        rows = [row for row in clipped if row["model"] == "flat-2" and row["clip"] >= 2]
+        least = {
+            algorithm: min(row["distance"] for row in rows if row["algorithm"] == algorithm)
+            for algorithm in ("random walk", "HMC")
+        }
+        return all(row["distance"] < 2 * least[row["algorithm"]] for row in rows)
+
+    def little():
+        return all(
+            row["ratios_clipped"] < 0.1
+            for row in cells
+            if (row["model"], row["algorithm"]) != ("narrow-2", "guided")
+        )
+
+    pairs = [("penalty", "guided"), ("penalty", "hamiltonian"), ("guided", "hamiltonian")]
+    return {
+        "tight_accounting": tight,
+        "clipping_is_harmless": harmless,
+        "flat_penalty_beats_hmc": lambda: most_wins(
+            ("flat-2", "flat-10"), ("penalty", "guided"), ("hamiltonian",)
+        ),
+        "tempered_hmc_beats_penalty": lambda: most_wins(
+            ("tempered-2", "tempered-10"), ("hamiltonian",), ("penalty", "guided")
+        ),
+        "gauss_guided_is_best": lambda: most_wins(
+            ("gauss-30",), ("guided",), ("penalty", "hamiltonian")
+        ),
+        "gauss_hmc_beats_penalty": lambda: most_wins(("gauss-30",), ("hamiltonian",), ("penalty",)),
+        "narrow_are_equal_below_4": lambda: all(
+            1 / 1.5 < ratio("narrow-2", *pair, epsilon) < 1.5
+            for pair in pairs
+            for epsilon in (1.0, 2.0, 3.0)
+        ),
+        "narrow_guided_is_poor_above_4": lambda: all(
+            ratio("narrow-2", "guided", other, epsilon) > 1.5
+            for other in ("penalty", "hamiltonian")
+            for epsilon in (5.0, 6.0)
+        ),
+        "correlated_penalties_are_equal": lambda: all(
+            1 / 1.5 < ratio("correlated-2", "penalty", "guided", epsilon) < 1.5
+            for epsilon in EPSILONS["correlated-2"]
+        ),
+        "correlated_hmc_is_best": lambda: most_wins(
+            ("correlated-2",), ("hamiltonian",), ("penalty", "guided")
+        ),
+        "little_is_clipped": little,
+        "circle_hmc_beats_penalty_at_half": lambda: (
+            ratio("circle", "hamiltonian", "penalty", 0.5) < 1
+        ),
+    }
+
+
+def run(quick: bool) -> None:
+    print("iterations by accountant")
+    iterations = iterations_by_accountant()
+    print("utility at the thesis's settings")
+    cells = utility(quick)
+    print("starts of curators")
+    starts = starts_of_curators(quick)
+    print("clipping alone")
+    clipped = clipping(quick)
+    if quick:
+        return
+    folder = HERE / "results"
+    folder.mkdir(exist_ok=True)
+    tables = {"iterations": iterations, "utility": cells, "starts": starts, "clipping": clipped}
+    for name, rows in tables.items():
+        _write(folder / f"{name}.csv", rows)
+    with open(HERE / "expected.csv") as file:
+        expected = list(csv.DictReader(file))
+    checks = claims(iterations, cells, clipped)
+    found = [row | {"confirmed": checks[row["check"]]()} for row in expected]
+    _write(folder / "claims.csv", found)
+    for row in found:
+        print("confirmed" if row["confirmed"] else "REFUTED  ", row["figure"], row["claim"])
+    from experiments.raisa2021 import pictures
+
+    pictures.draw(folder, iterations, cells, clipped)
+
+
+def _write(path: Path, rows: Rows) -> None:
+    with open(path, "w", newline="") as file:
+        file.write(f"# noiseaware {na.__version__}, seed {SEED}\n")
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: _rounded(value) for key, value in row.items()})
+
+
+def _rounded(value):
+    return f"{value:.4g}" if isinstance(value, float) else value

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from experiments.raisa2021.advice import advice
 from experiments.raisa2021.problems import EPSILONS, PROBLEMS, Banana, Circle, Problem
 
 import noiseaware as na
@@ -319,13 +320,21 @@ def run(quick: bool) -> None:
     cells = utility(quick)
     print("starts of curators")
     starts = starts_of_curators(quick)
+    print("a chain, or a release")
+    advised = advice(quick)
     print("clipping alone")
     clipped = clipping(quick)
     if quick:
         return
     folder = HERE / "results"
     folder.mkdir(exist_ok=True)
-    tables = {"iterations": iterations, "utility": cells, "starts": starts, "clipping": clipped}
+    tables = {
+        "iterations": iterations,
+        "utility": cells,
+        "starts": starts,
+        "advice": advised,
+        "clipping": clipped,
+    }
     for name, rows in tables.items():
         _write(folder / f"{name}.csv", rows)
     with open(HERE / "expected.csv") as file:

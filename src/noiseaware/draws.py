@@ -115,7 +115,10 @@ def scalars(dataset):
             yield name, index, f"{name}[{', '.join(labels)}]" if labels else name
 
 
-def warn_if_not_converged(summary) -> None:
+MORE_DRAWS = "Fit again with more draws, or with more sweeps_per_draw."
+
+
+def warn_if_not_converged(summary, advice: str = MORE_DRAWS) -> None:
     """One warning that names the worst parameter and what to do."""
     has_high_r_hat = ~(summary["r_hat"] <= MAX_R_HAT)
     has_low_ess = ~(summary[["ess_bulk", "ess_tail"]].min(axis=1) >= MIN_ESS)
@@ -126,8 +129,7 @@ def warn_if_not_converged(summary) -> None:
     warnings.warn(
         f"{len(bad)} of {len(summary)} parameters have R-hat above {MAX_R_HAT} or effective "
         f"sample size below {MIN_ESS}. Worst: {worst.name}, R-hat {worst['r_hat']:.4f}, bulk "
-        f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. "
-        "Fit again with more draws, or with more sweeps_per_draw.",
+        f"{worst['ess_bulk']:.0f}, tail {worst['ess_tail']:.0f}. {advice}",
         ConvergenceWarning,
         stacklevel=3,
     )

@@ -44,6 +44,7 @@ NUM_PRIOR_DRAWS = 4000
 NUM_SIMULATED_RECORDS = 100
 SIMULATED = "simulated, not private"
 PRIVATE = "private at its cost"
+ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 
 Shards = Callable[[], Iterable[Mapping[str, Any]]]
 
@@ -133,7 +134,14 @@ def private_sample(
         first = jax.tree.map(lambda values: values[0], starts)
         queries = access.queries(settled, first, temperature)
         positions = jax.vmap(queries.target.position)(starts)
-        made = run(source, settled, queries, positions, planned, bar)
+        total = squared_mu_of(budget)
+
+        def say(begun: int) -> str:
+            spent = chains * settled.squared_mu(begun) if settled.is_noisy else 0.0
+            left = max(0.0, 1 - (learned.squared_mu + spent) / total)
+            return f"private chains, {left:.0%} of the budget left"
+
+        made = run(source, settled, queries, positions, planned, bar, say)
         prior = _prior(key_prior, model)
     if made.made < planned:
         warnings.warn(
@@ -157,7 +165,11 @@ def private_sample(
         **({} if seed is None else {"seed": seed}),
         **_cost(settled, budget, chains, made.begun, learned.squared_mu),
     }
-    return _container(model, queries.target, made, prior, discard, attrs, is_study=seed is not None)
+    container = _container(
+        model, queries.target, made, prior, discard, attrs, is_study=seed is not None
+    )
+    draws_.warn_if_not_converged(draws_.summarize(container), ADVICE)
+    return container
 
 
 def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, seed) -> None:

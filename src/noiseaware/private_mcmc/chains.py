@@ -4,6 +4,8 @@ Noise for a chunk of iterations is drawn on the host and passed in. What an iter
 records and what it does with the answers is the sampler's; nothing else happens here.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,11 +36,14 @@ def run(
     positions: Float[Array, "chains d"],
     iterations: int,
     bar: Progress,
+    say: Callable[[int], str] = lambda begun: "private chains",
 ) -> Run:
-    """In chunks, so that progress is seen and an interrupt loses little."""
+    """In chunks, so that progress is seen and an interrupt loses little. ``say`` tells of a run
+    that has begun so many iterations.
+    """
     chains, dims = positions.shape
     unit = queries.sensitivity * 2.0**queries.bits
-    bar.say("private chains")
+    bar.say(say(0))
     bar.expect(iterations, 0)
     init, advance = (
         (_init_over_shards, _advance_over_shards)
@@ -54,6 +59,7 @@ def run(
             count = min(CHUNK_ITERATIONS, iterations - made)
             noise = sampler.draw_noise(source, (chains, count), dims, unit)
             begun = made + count
+            bar.say(say(begun))
             states, chunk = advance(sampler, noise, states, queries, count)
             chunks.append(jax.tree.map(np.asarray, chunk))
             made = begun

@@ -14,12 +14,13 @@ import math
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import noiseaware
 from noiseaware import accounting, validate
@@ -33,7 +34,7 @@ from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.private_sampler import positive
-from noiseaware.private_mcmc.queries import MAX_RECORDS, Target
+from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.private_pilots import Access, Learned, Pilot
 from noiseaware.release import Noise
@@ -82,7 +83,8 @@ def private_sample(
             ``PilotRelease`` or ``PilotChain``, which spends its share of the budget first; a draw
             of the prior for each chain where not given.
         chains: they share the budget.
-        iterations: of each chain; as many as the budget allows where not given.
+        iterations: of each chain; as many as the budget allows where not given. For a class it is
+            the most, since what the budget allows is known once it is tuned.
         temperature: the power of the likelihood.
         discard: share of the iterations left out at the beginning.
         seed: of a simulated run for studies, which is marked as not private and also returns what
@@ -105,48 +107,19 @@ def private_sample(
     _warn_of_delta(budget, num_records)
     source: Source = Secure() if seed is None else Simulated(seed)
     access = Access(columns, num_records, budget.neighbours, model, source, seed)
-    host_seed = secrets.randbits(31) if seed is None else seed
-    key_start, key_check, key_prior, key_pilot = jr.split(jr.key(host_seed), 4)
     with progress_bar(progress) as bar, jax.enable_x64(True):
-        learned = Learned({}, 0.0)
-        if isinstance(start, Pilot):
-            _check_start(key_check, model, _prior_draws(key_start, model, 1))
-            learned = start.learn(access, squared_mu_of(budget), bar)
-            start = _some_of(key_pilot, learned.params, chains)
-        left = _left(budget, learned.squared_mu)
-        settled = (
-            sampler
-            if isinstance(sampler, PrivateSampler)
-            else tune(
-                sampler,
-                model,
-                num_records,
-                left,
-                seed=host_seed,
-                params=learned.params or None,
-                chains=chains,
-                temperature=temperature,
-            )
-        )
-        planned = _iterations(settled, left, chains, iterations)
-        starts = _starts(key_start, model, start, chains)
-        _check_start(key_check, model, starts)
-        first = jax.tree.map(lambda values: values[0], starts)
-        queries = access.queries(settled, first, temperature)
-        positions = jax.vmap(queries.target.position)(starts)
-        total = squared_mu_of(budget)
+        plan = _planned(access, sampler, budget, start, chains, iterations, temperature, bar)
 
         def say(begun: int) -> str:
-            spent = chains * settled.squared_mu(begun) if settled.is_noisy else 0.0
-            left = max(0.0, 1 - (learned.squared_mu + spent) / total)
-            return f"private chains, {left:.0%} of the budget left"
+            left = 1 - plan.squared_mu(begun) / squared_mu_of(budget)
+            return f"private chains, {max(0.0, left):.0%} of the budget left"
 
-        made = run(source, settled, queries, positions, planned, bar, say)
-        prior = _prior(key_prior, model)
-    if made.made < planned:
+        made = run(source, plan.sampler, plan.queries, plan.positions, plan.iterations, bar, say)
+        prior = _prior(plan.key, model)
+    if made.made < plan.iterations:
         warnings.warn(
-            f"interrupted after {made.made} of {planned} iterations, of which {made.begun} are "
-            "charged",
+            f"interrupted after {made.made} of {plan.iterations} iterations, of which "
+            f"{made.begun} are charged",
             draws_.IncompleteWarning,
             stacklevel=2,
         )
@@ -154,7 +127,7 @@ def private_sample(
         "created_by": f"noiseaware {noiseaware.__version__}",
         "model": type(model).__name__,
         "method": "private_sample",
-        "sampler": type(settled).__name__,
+        "sampler": type(plan.sampler).__name__,
         "exactness": "exact but for records that are clipped",
         "temperature": temperature,
         "iterations": made.made,
@@ -163,13 +136,62 @@ def private_sample(
         "noise": str(Noise.SECURE if seed is None else Noise.SIMULATED),
         **({"num_records": num_records} if budget.neighbours is Neighbours.REPLACE else {}),
         **({} if seed is None else {"seed": seed}),
-        **_cost(settled, budget, chains, made.begun, learned.squared_mu),
+        **_cost(plan, budget, made.begun),
     }
-    container = _container(
-        model, queries.target, made, prior, discard, attrs, is_study=seed is not None
-    )
+    container = _container(plan, made, prior, discard, attrs, is_study=seed is not None)
     draws_.warn_if_not_converged(draws_.summarize(container), ADVICE)
     return container
+
+
+class _Plan(NamedTuple):
+    """All that is settled before the chains start, and what a pilot spent on it."""
+
+    sampler: PrivateSampler
+    queries: Queries
+    positions: Float[Array, "chains d"]
+    iterations: int
+    squared_mu_of_pilot: float
+    key: PRNGKeyArray
+
+    def squared_mu(self, begun: int) -> float:
+        """With the pilot's."""
+        if not self.sampler.is_noisy:
+            return self.squared_mu_of_pilot
+        return self.squared_mu_of_pilot + len(self.positions) * self.sampler.squared_mu(begun)
+
+
+def _planned(
+    access: Access, sampler, budget: Cost, start, chains: int, iterations, temperature, bar
+) -> _Plan:
+    model = access.model
+    seed = secrets.randbits(31) if access.seed is None else access.seed
+    key_start, key_check, key_prior, key_pilot = jr.split(jr.key(seed), 4)
+    learned = Learned({}, 0.0)
+    if isinstance(start, Pilot):
+        _check_start(key_check, model, _prior_draws(key_start, model, 1))
+        learned = start.learn(access, squared_mu_of(budget), bar)
+        start = _some_of(key_pilot, learned.params, chains)
+    left = _left(budget, learned.squared_mu)
+    if isinstance(sampler, type):
+        sampler = tune(
+            sampler,
+            model,
+            access.num_records,
+            left,
+            seed=seed,
+            params=learned.params or None,
+            chains=chains,
+            temperature=temperature,
+        )
+        most = _iterations(sampler, left, chains, None)
+        iterations = most if iterations is None else min(most, iterations)
+    iterations = _iterations(sampler, left, chains, iterations)
+    starts = _starts(key_start, model, start, chains)
+    _check_start(key_check, model, starts)
+    first = jax.tree.map(lambda values: values[0], starts)
+    queries = access.queries(sampler, first, temperature)
+    positions = jax.vmap(queries.target.position)(starts)
+    return _Plan(sampler, queries, positions, iterations, learned.squared_mu, key_prior)
 
 
 def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, seed) -> None:
@@ -196,12 +218,11 @@ def _left(budget: Cost, spent: float) -> Cost:
     return accounting.GDP(math.sqrt(squared_mu_of(budget) - spent), budget.neighbours)
 
 
-def _cost(sampler, budget: Cost, chains: int, begun: int, spent_before: float) -> dict[str, Any]:
+def _cost(plan: _Plan, budget: Cost, begun: int) -> dict[str, Any]:
     attrs: dict[str, Any] = {"neighbours": str(budget.neighbours)}
-    if sampler.is_noisy:
-        squared = chains * sampler.squared_mu(begun) + spent_before
-        cost = accounting.GDP(math.sqrt(squared), budget.neighbours)
-        attrs |= {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(spent_before)}
+    if plan.sampler.is_noisy:
+        cost = accounting.GDP(math.sqrt(plan.squared_mu(begun)), budget.neighbours)
+        attrs |= {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(plan.squared_mu_of_pilot)}
         if isinstance(budget, ApproxDP):
             epsilon = accounting.to_approx_dp(cost, budget.delta).epsilon
             attrs |= {"cost_epsilon": epsilon, "cost_delta": budget.delta}
@@ -332,21 +353,22 @@ def _prior(key, model: Model) -> Params | None:
         return None
 
 
-def _container(model, target: Target, run: Run, prior, discard, attrs, *, is_study: bool):
-    first = int(discard * run.made)
+def _container(plan: _Plan, made: Run, prior, discard: float, attrs, *, is_study: bool):
+    first = int(discard * made.made)
+    target = plan.queries.target
     with jax.enable_x64(True):
-        kept = jnp.asarray(run.positions[:, first:])
+        kept = jnp.asarray(made.positions[:, first:])
         posterior = jax.jit(jax.vmap(jax.vmap(target.params)))(kept)
-    stats = {"accepted": run.info.is_accepted}
+    stats = {"accepted": made.info.is_accepted}
     if is_study:
         stats |= {
-            "ratios_clipped": run.info.ratios_clipped,
-            "gradients_clipped": run.info.gradients_clipped,
+            "ratios_clipped": made.info.ratios_clipped,
+            "gradients_clipped": made.info.gradients_clipped,
         }
     return draws_.as_inference_data(
         posterior=jax.tree.map(np.asarray, posterior),
         prior=None if prior is None else jax.tree.map(np.asarray, prior),
-        param_labels=model.labels,
+        param_labels=target.model.labels,
         attrs=attrs,
         sample_stats={
             name: value[:, first:] for name, value in stats.items() if not np.all(np.isnan(value))

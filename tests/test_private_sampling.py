@@ -463,6 +463,16 @@ def test_pilots_that_cannot_be_are_refused_before_anything_is_spent(options, mes
         sample(data, **options)
 
 
+def test_known_columns_need_settings_and_a_start():
+    model = na.HierarchicalBernoulli(
+        "x", "group", 3, center=na.NormalPrior(0.0, 1.0), spread=na.StddevPrior(1.0, 4.0)
+    )
+    data = {"x": [0, 1, 1, 0], "group": [0, 1, 2, 0]}
+    for options in ({"sampler": na.Penalty, "start": None}, {"start": na.PilotChain(share=0.5)}):
+        with pytest.raises(ValueError, match="no records can be simulated"):
+            sample(data, model, **options)
+
+
 def test_several_statistics_need_an_estimate():
     statistics = [na.Clamped("x1", 0.0, 1.0), na.Clamped("x2", 0.0, 1.0)]
     with pytest.raises(ValueError, match="estimate must be given"):

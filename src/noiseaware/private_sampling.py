@@ -102,6 +102,11 @@ def private_sample(
     if not 0 <= discard < 1:
         raise ValueError(f"discard must be a share of at least 0 and below 1, got {discard}.")
     share = start.share if isinstance(start, Pilot) else 0.0
+    if model.known and (share > 0 or isinstance(sampler, type)):
+        raise ValueError(
+            f"start and the sampler's settings must be given for {type(model).__name__}: without "
+            f"the columns {list(model.known)} no records can be simulated."
+        )
     _check_sampler(sampler, _left(budget, share * squared_mu_of(budget)), chains, iterations, seed)
     columns, num_records = _checked_records(records, model)
     _warn_of_delta(budget, num_records)

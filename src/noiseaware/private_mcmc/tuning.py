@@ -69,6 +69,11 @@ def tune(
     """
     if not (isinstance(kind, type) and issubclass(kind, (RatioSampler, HamiltonianPenalty))):
         raise ValueError(f"kind must be a class such as Penalty, got {kind!r}.")
+    if model.known:
+        raise ValueError(
+            f"{type(model).__name__} cannot be tuned on simulated records, which would need the "
+            f"columns {list(model.known)}: give a sampler with settings."
+        )
     num_records = validate.positive_integer("num_records", num_records)
     share = validate.probability("clipped_share", clipped_share)
     squared = squared_mu_of(budget) / validate.positive_integer("chains", chains)

@@ -18,8 +18,8 @@ from tests.laws.test_samplers import FIRST_CASES, mechanism_for
 from tests.statistical import MAX_Z
 
 NUM_RECORDS = 6
-# How a fit is run, but for the sweep, reads no more of a model than these show: discrete and real columns, known ones,
-# vectors and matrices of params, several kinds of steps.
+# How a fit is run, but for the sweep, reads no more of a model than these show: discrete and real
+# columns, known ones, vectors and matrices of params, several kinds of steps.
 RUN_CASES = (*FIRST_CASES, "naive-bayes", "regression")
 FIT = {"seed": 3, "draws": 500, "progress": False}
 

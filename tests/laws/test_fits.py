@@ -18,9 +18,6 @@ from tests.laws.test_samplers import FIRST_CASES, mechanism_for
 from tests.statistical import MAX_Z
 
 NUM_RECORDS = 6
-# How a fit is run, but for the sweep, reads no more of a model than these show: discrete and real
-# columns, known ones, vectors and matrices of params, several kinds of steps.
-RUN_CASES = (*FIRST_CASES, "naive-bayes", "regression")
 FIT = {"seed": 3, "draws": 500, "progress": False}
 
 
@@ -59,8 +56,6 @@ def test_every_way_to_run_a_fit_gives_one_posterior(case, tmp_path, monkeypatch)
     plain = features(na.fit(release, model, method="record_augmentation", **fixed))
     alone = na.fit(release, model, **fixed)
     assert largest_z(features(alone), plain) < MAX_Z
-    if case not in RUN_CASES:
-        return
     # Side by side, as an accelerator runs them.
     with monkeypatch.context() as patch:
         patch.setattr(journeys, "_is_cpu", lambda: False)

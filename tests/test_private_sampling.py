@@ -6,7 +6,7 @@ from experiments.raisa2021.problems import Banana, Circle
 from scipy.special import ndtri
 
 import noiseaware as na
-from noiseaware import private_sampling
+from noiseaware import private_pilots, private_sampling
 from noiseaware.private_mcmc import chains
 from noiseaware.private_mcmc.host_noise import Secure, Simulated
 from noiseaware.private_mcmc.queries import (
@@ -15,7 +15,6 @@ from noiseaware.private_mcmc.queries import (
     contribute_gradient,
     contribute_log_ratio,
     num_bits,
-    sensitivity,
 )
 
 MODEL = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
@@ -82,7 +81,7 @@ def test_a_start_from_the_prior_and_one_given_chain():
 
 
 def test_order_and_shards_of_records_change_nothing():
-    """Sums are exact, so the draws are the same bit for bit."""
+    """Sums are exact, so the draws are the same, but for rounding after the noise."""
     data = records()
     order = np.random.default_rng(1).permutation(300)
     shuffled = {name: column[order] for name, column in data.items()}
@@ -109,12 +108,15 @@ def test_segments_change_nothing(monkeypatch):
     np.testing.assert_allclose(found.posterior["theta"], expected.posterior["theta"], rtol=1e-13)
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_chunks_go_on_where_the_last_one_ended(monkeypatch):
     monkeypatch.setattr(chains, "CHUNK_ITERATIONS", 64)
     jax.clear_caches()
-    draws = sample(discard=0.0, iterations=100, seed=0)
-    assert draws.posterior.sizes["draw"] == 100
-    assert draws.sample_stats["accepted"].sum() > 10
+    far = {"theta": [3.0, -4.0]}
+    draws = sample(discard=0.0, iterations=150, seed=0, start=far)
+    theta = draws.posterior["theta"].values[0]
+    assert len(theta) == 150
+    assert np.max(np.abs(np.diff(theta, axis=0))) < 6 * 0.1
+    assert np.linalg.norm(theta[128] - far["theta"]) > 0.7, "the start is far behind"
 
 
 def test_noise_and_sums_are_float64_whatever_the_caller_uses():
@@ -221,7 +223,7 @@ def _largest(vectors):
 def bound(data, is_study=False, neighbours_sensitivity=2.0):
     with jax.enable_x64(True):
         target = Target(MODEL, {"theta": jnp.zeros(2)}, jnp.eye(2), jnp.ones(()))
-    bits = num_bits(len(data["x1"]))
+    bits = num_bits(len(data["x1"]), 1.0)
     return Queries(target, data, bits=bits, sensitivity=neighbours_sensitivity, is_study=is_study)
 
 
@@ -378,13 +380,118 @@ def test_an_interrupt_returns_what_was_drawn_and_charges_what_was_begun(monkeypa
     assert draws.attrs["cost_mu"] == pytest.approx(np.sqrt(30) / 5.0)
 
 
-def test_add_remove_needs_half_the_noise():
-    replace, add_remove = (
-        sample(seed=0, iterations=5, budget=na.ApproxDP(20.0, 1e-6, relation))
-        for relation in ("replace", "add_remove")
+@pytest.mark.parametrize(("relation", "of_one"), [("replace", 2.0), ("add_remove", 1.0)])
+@pytest.mark.parametrize("sampler", [PENALTY, PATHS])
+def test_noise_of_a_run_is_that_of_its_sensitivity(relation, of_one, sampler, monkeypatch):
+    """What the operating system's noise is asked for, against what one record can change."""
+    stddevs, seen = [], []
+
+    class Spied(Secure):
+        def whole_normals(self, shape, stddev):
+            stddevs.append(stddev)
+            return super().whole_normals(shape, stddev)
+
+    def spied(source, sampler, queries, *rest):
+        seen.append(queries)
+        return run(source, sampler, queries, *rest)
+
+    run = private_sampling.run
+    monkeypatch.setattr(private_sampling, "Secure", Spied)
+    monkeypatch.setattr(private_sampling, "run", spied)
+    budget = na.ApproxDP(8.0, 1e-6, relation)
+    draws = sample(sampler=sampler, budget=budget, iterations=3)
+    unit = of_one * 2.0 ** seen[0].bits
+    assert set(stddevs) == {multiplier * unit for multiplier in sampler.multipliers}
+    assert draws.attrs["cost_mu"] == pytest.approx(np.sqrt(sampler.squared_mu(3)))
+    # And one record, exchanged or taken away, moves a sum by as much as that, and no more.
+    extreme = records(50) | {"x1": np.r_[1e6, records(49)["x1"]]}
+    other = (
+        records(50) | {"x1": np.r_[-1e6, records(49)["x1"]]}
+        if relation == "replace"
+        else {name: column[1:] for name, column in extreme.items()}
     )
-    assert replace.attrs["cost_mu"] == add_remove.attrs["cost_mu"]
-    assert bound(records()).sensitivity == 2 * sensitivity(na.Neighbours.ADD_REMOVE)
+    with jax.enable_x64(True):
+        arguments = (jnp.zeros(2), jnp.array([0.3, 0.0]), jnp.asarray(0.15))
+        target, bits = seen[0].target, seen[0].bits
+        totals = [
+            Queries(target, each, bits, of_one, False)._total(contribute_log_ratio, arguments)[0]
+            for each in (extreme, other)
+        ]
+    assert abs(float(totals[0] - totals[1])) / 2.0**bits == pytest.approx(of_one, abs=0.05)
+
+
+def test_the_sum_and_its_noise_fit_in_whole_numbers():
+    for multiplier in (1.0, 1e6, 1e9):
+        bits = num_bits(10**5, 2 * multiplier)
+        assert 2 * multiplier * 2.0**bits <= 2.0**57
+    with pytest.raises(ValueError, match="noise_multiplier must be smaller"):
+        num_bits(10**5, 1e16)
+    for source in (Secure(), Simulated(0)):
+        with pytest.raises(ValueError, match=r"at most 2\^58"):
+            source.whole_normals((3,), 2.0**59)
+
+
+def test_an_audit_of_gradients_finds_no_more_than_the_claim():
+    """Of one noisy gradient, told apart by its first coordinate."""
+    claim, error = 0.5, 4.5 * 0.0065
+    noise = Secure().whole_normals((NUM_RUNS, 2), 2.0 * 2.0 * 2.0**40)
+    rates = []
+    for extreme in (1e6, -1e6):
+        data = records(20)
+        data["x1"][0], data["x2"][0] = extreme, 0.0
+        with jax.enable_x64(True):
+            answer = jax.jit(
+                jax.vmap(
+                    lambda noise, queries=bound(data): queries.gradient(
+                        jnp.zeros(2), clip=0.5, noise_multiplier=2.0, noise=noise
+                    ).value[0]
+                )
+            )
+            rates.append(np.asarray(answer(noise)))
+    threshold = np.median(np.concatenate(rates))
+    hits = [float(np.mean(each > threshold)) for each in rates]
+    assert claim - error < ndtri(hits[0]) - ndtri(hits[1]) < claim + error
+
+
+def test_a_log_record_of_several_numbers_is_refused(monkeypatch):
+    """Its sums would share one noise, and their difference would have none."""
+    monkeypatch.setattr(private_sampling, "run", None)
+
+    class Several(Banana):
+        def log_record(self, params, record):
+            return -((record["x1"] - params["theta"]) ** 2)
+
+    with pytest.raises(ValueError, match="log_record must return one number"):
+        sample(model=Several(0.0, [1.0, 1.0]))
+
+
+def test_records_that_become_impossible_count_as_much_as_they_may():
+    """U(0, top): a top below the largest record must not be free."""
+    model = na.FunctionModel(
+        lambda key: {"top": 0.5 + jax.random.exponential(key)},
+        lambda key, params: {"x": params["top"] * jax.random.uniform(key)},
+        log_prior=lambda params: -params["top"],
+        log_record=lambda params, record: jnp.where(
+            record["x"] <= params["top"], -jnp.log(params["top"]), -jnp.inf
+        ),
+        supports={"top": na.Positive()},
+    )
+    data = {"x": np.random.default_rng(0).uniform(0.0, 1.0, 2000)}
+    sampler = na.Penalty(step_size=0.05, clip=500.0, noise_multiplier=0.02)
+    draws = na.private_sample(
+        data, model, sampler, na.GDP(1000.0, "replace"), start={"top": 1.2}, seed=0, progress=False
+    )
+    assert np.min(draws.posterior["top"]) > 0.99
+    assert draws.sample_stats["ratios_clipped"].mean() > 0
+
+
+def test_a_budget_exactly_exhausted_is_not_exceeded():
+    for mu in np.linspace(0.3, 3.0, 60):
+        epsilon = na.to_approx_dp(na.GDP(mu, "replace"), 1e-6).epsilon
+        budget = na.ApproxDP(epsilon, 1e-6, "replace")
+        sampler = na.Penalty(step_size=1.0, clip=1.0, noise_multiplier=np.sqrt(50) / mu)
+        cost = sampler.cost(na.max_iterations(sampler, budget), neighbours=na.Neighbours.REPLACE)
+        assert na.to_approx_dp(cost, 1e-6).epsilon <= epsilon
 
 
 # Settings and starts that saw no record
@@ -448,19 +555,49 @@ def test_control_without_a_pilot_the_posterior_is_not_reached():
     assert abs(draws.posterior["mean"].values.mean() - FAR["x"].mean()) > 100 * 0.02
 
 
+ESTIMATED = na.PilotRelease(
+    na.Clamped("x1", -3.0, 3.0), share=0.2, estimate=lambda sums: {"beta": sums["x1"]}
+)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"start": na.PilotChain(share=0.2), "model": Circle(1e-2)}, "has no prior"),
         ({"budget": na.GDP(1.0, "add_remove"), "sampler": na.Penalty}, "is secret"),
+        ({"budget": na.GDP(9.0, "add_remove"), "start": na.PilotChain(share=0.2)}, "is secret"),
         ({"start": na.PilotChain(share=0.9999999)}, "allow one iteration"),
+        ({"start": na.PilotChain(share=0.2), "iterations": 0}, "positive integer"),
+        ({"start": ESTIMATED}, "estimate must return"),
+        (
+            {
+                "start": na.PilotChain(share=0.2),
+                "sampler": na.Penalty(step_size=1.0, clip=1.0, noise_multiplier=5.0, scale=[1] * 3),
+            },
+            "scale must be one number",
+        ),
     ],
 )
 def test_pilots_that_cannot_be_are_refused_before_anything_is_spent(options, message, monkeypatch):
-    monkeypatch.setattr(private_sampling, "run", None)
+    for module, name in (
+        (private_sampling, "run"), (private_pilots, "run"), (private_pilots, "publish")
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
     data = {"r": np.ones(50)} if "model" in options else None
     with pytest.raises(ValueError, match=message):
         sample(data, **options)
+
+
+def test_tuned_paths_can_be_afforded():
+    budget = na.GDP(0.01, "replace")
+    sampler = na.tune(na.HamiltonianPenalty, MODEL, 1000, budget, seed=0)
+    assert na.max_iterations(sampler, budget) >= 49
+
+
+def test_shards_that_end_are_refused():
+    parts = iter([records()])
+    with pytest.raises(ValueError, match="same shards each time"):
+        sample(lambda: parts)
 
 
 def test_known_columns_need_settings_and_a_start():

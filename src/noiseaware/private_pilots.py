@@ -41,10 +41,11 @@ from noiseaware.private_mcmc.tuning import tune
 from noiseaware.publishing import calibrate, publish, simulate_release
 from noiseaware.release import Release
 from noiseaware.running import Progress
-from noiseaware.schema import Neighbours
+from noiseaware.schema import Neighbours, as_records
 from noiseaware.statistics import Statistic
 
 NUM_DRAWS = 500
+TRIED_RECORDS = 1000  # as if, for a first call of an estimate
 FACTOR = 10.0
 MAX_ITERATIONS = 2000
 
@@ -83,17 +84,23 @@ class Access:
         units = scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, dims))
         # Under add_remove the number of records is secret, and sets nothing.
         is_public = self.neighbours is Neighbours.REPLACE
+        most = self.num_records if is_public else MAX_RECORDS[self.neighbours]
+        of_one = sensitivity(self.neighbours)
         return Queries(
             Target(self.model, like, jnp.asarray(units), jnp.asarray(temperature)),
             self.columns,
-            bits=num_bits(self.num_records if is_public else MAX_RECORDS),
-            sensitivity=sensitivity(self.neighbours),
+            bits=num_bits(most, of_one * max(sampler.multipliers)),
+            sensitivity=of_one,
             is_study=self.seed is not None,
         )
 
 
 class Pilot(eqx.Module):
     share: eqx.AbstractVar[float]
+
+    @abc.abstractmethod
+    def check(self, access: Access) -> None:
+        """Whatever can fail must fail before anything is spent."""
 
     @abc.abstractmethod
     def learn(self, access: Access, squared_mu: float, bar: Progress) -> Learned:
@@ -124,9 +131,29 @@ class PilotRelease(Pilot):
         if len(self.statistics) != 1 and estimate is None:
             raise ValueError("estimate must be given with several statistics, got none.")
 
-    def learn(self, access, squared_mu, bar):
+    def check(self, access):
         if callable(access.columns):
             raise ValueError("records must be in memory for a PilotRelease, got shards.")
+        for statistic in self.statistics:
+            calibrate(Gaussian, statistic, neighbours=access.neighbours, mu=1.0)
+            as_records(access.columns, statistic.columns)
+        if self.estimate is None:
+            _check_public(access)
+            return
+        sums = {
+            label: TRIED_RECORDS * middle
+            for statistic in self.statistics
+            for label, middle in zip(
+                statistic.labels, np.mean(statistic.contribution_bounds(), axis=0), strict=True
+            )
+        }
+        found = self.estimate(sums)
+        if set(found) != set(access.model.supports):
+            raise ValueError(
+                f"estimate must return {sorted(access.model.supports)}, got {sorted(found)}."
+            )
+
+    def learn(self, access, squared_mu, bar):
         bar.say("pilot")
         spent = self.share * squared_mu
         seed = secrets.randbits(31) if access.seed is None else access.seed
@@ -142,7 +169,15 @@ class PilotRelease(Pilot):
                 releases.append(simulate_release(key, *inputs, neighbours=access.neighbours))
         if self.estimate is None:
             return Learned(_fitted(releases[0], access.model, seed), spent)
-        return Learned(_estimates(releases, self.estimate, seed), spent)
+        return Learned(_estimates(access.model, releases, self.estimate, seed), spent)
+
+
+def _check_public(access: Access) -> None:
+    if access.neighbours is not Neighbours.REPLACE:
+        raise ValueError(
+            "start must be params, or a PilotRelease with an estimate, under add_remove: other "
+            "pilots read the number of records, which is secret."
+        )
 
 
 def _fitted(release: Release, model: Model, seed: int) -> Params:
@@ -153,8 +188,8 @@ def _fitted(release: Release, model: Model, seed: int) -> Params:
     }
 
 
-def _estimates(releases: Sequence[Release], estimate: Estimate, seed: int) -> Params:
-    """At sums as uncertain as those released."""
+def _estimates(model: Model, releases: Sequence[Release], estimate: Estimate, seed: int) -> Params:
+    """At sums as uncertain as those released, where params are possible."""
     rng = np.random.default_rng(seed)
     sums = {
         label: value + spread * rng.standard_normal(NUM_DRAWS)
@@ -170,7 +205,13 @@ def _estimates(releases: Sequence[Release], estimate: Estimate, seed: int) -> Pa
         estimate({label: values[index] for label, values in sums.items()})
         for index in range(NUM_DRAWS)
     ]
-    return {name: jnp.asarray([one[name] for one in each]) for name in each[0]}
+    with jax.enable_x64(True):
+        params = {name: jnp.asarray([one[name] for one in each]) for name in each[0]}
+        free = jax.vmap(lambda each: unconstrain(model.supports, each)[0])(params)
+        is_possible = np.all(np.isfinite(np.asarray(free)), axis=1)
+        if not np.any(is_possible):
+            raise ValueError("estimate must return possible params, got none at the noisy sums.")
+        return jax.tree.map(lambda values: values[is_possible], params)
 
 
 class PilotChain(Pilot):
@@ -180,6 +221,9 @@ class PilotChain(Pilot):
 
     def __init__(self, *, share: float):
         self.share = validate.probability("share", share)
+
+    def check(self, access):
+        _check_public(access)
 
     def learn(self, access, squared_mu, bar):
         num_stages = max(1, math.ceil(math.log(access.num_records, FACTOR)))

@@ -34,17 +34,18 @@ from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.private_sampler import positive
-from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries
+from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.private_pilots import Access, Learned, Pilot
 from noiseaware.release import Noise
 from noiseaware.running import progress_bar
-from noiseaware.schema import Neighbours, as_records
+from noiseaware.schema import Category, Neighbours, as_records
 
 NUM_PRIOR_DRAWS = 4000
 NUM_SIMULATED_RECORDS = 100
 SIMULATED = "simulated, not private"
 PRIVATE = "private at its cost"
+MIN_SUMMARIZED = 4  # draws a chain
 ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 
 Shards = Callable[[], Iterable[Mapping[str, Any]]]
@@ -101,6 +102,8 @@ def private_sample(
     temperature = float(positive("temperature", temperature))
     if not 0 <= discard < 1:
         raise ValueError(f"discard must be a share of at least 0 and below 1, got {discard}.")
+    if iterations is not None:
+        validate.positive_integer("iterations", iterations)
     share = start.share if isinstance(start, Pilot) else 0.0
     if model.known and (share > 0 or isinstance(sampler, type)):
         raise ValueError(
@@ -109,6 +112,8 @@ def private_sample(
         )
     _check_sampler(sampler, _left(budget, share * squared_mu_of(budget)), chains, iterations, seed)
     columns, num_records = _checked_records(records, model)
+    if num_records > MAX_RECORDS[budget.neighbours]:
+        raise ValueError(f"records must be at most {MAX_RECORDS[budget.neighbours]}.")
     _warn_of_delta(budget, num_records)
     source: Source = Secure() if seed is None else Simulated(seed)
     access = Access(columns, num_records, budget.neighbours, model, source, seed)
@@ -144,7 +149,10 @@ def private_sample(
         **_cost(plan, budget, made.begun),
     }
     container = _container(plan, made, prior, discard, attrs, is_study=seed is not None)
-    draws_.warn_if_not_converged(draws_.summarize(container), ADVICE)
+    if container.posterior.sizes["draw"] >= MIN_SUMMARIZED:
+        draws_.warn_if_not_converged(draws_.summarize(container), ADVICE)
+    else:
+        warnings.warn(f"too few draws. {ADVICE}", draws_.ConvergenceWarning, stacklevel=2)
     return container
 
 
@@ -173,7 +181,11 @@ def _planned(
     key_start, key_check, key_prior, key_pilot = jr.split(jr.key(seed), 4)
     learned = Learned({}, 0.0)
     if isinstance(start, Pilot):
-        _check_start(key_check, model, _prior_draws(key_start, model, 1))
+        somewhere = _prior_draws(key_start, model, 1)
+        _check_start(key_check, model, somewhere)
+        start.check(access)
+        if isinstance(sampler, PrivateSampler):
+            access.queries(sampler, jax.tree.map(lambda values: values[0], somewhere), temperature)
         learned = start.learn(access, squared_mu_of(budget), bar)
         start = _some_of(key_pilot, learned.params, chains)
     left = _left(budget, learned.squared_mu)
@@ -196,6 +208,7 @@ def _planned(
     first = jax.tree.map(lambda values: values[0], starts)
     queries = access.queries(sampler, first, temperature)
     positions = jax.vmap(queries.target.position)(starts)
+    _check_rounding(sampler, queries, budget, chains, iterations, positions.shape[1])
     return _Plan(sampler, queries, positions, iterations, learned.squared_mu, key_prior)
 
 
@@ -216,6 +229,24 @@ def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, s
         )
 
 
+def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, dims) -> float:
+    """See ``queries.py``."""
+    stddev = min(sampler.multipliers) * queries.sensitivity * 2.0**queries.bits
+    numbers = chains * sampler.num_numbers(iterations, dims)
+    return numbers * (1 + math.exp(epsilon)) / (20 * stddev**2)
+
+
+def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations, dims) -> None:
+    if not sampler.is_noisy or not isinstance(budget, ApproxDP):
+        return
+    added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, dims)
+    if added > budget.delta / 100:
+        raise ValueError(
+            f"delta must be at least {100 * added:.2g}, so that rounding adds no more than a "
+            f"hundredth to it, got {budget.delta:g}."
+        )
+
+
 def _left(budget: Cost, spent: float) -> Cost:
     """As GDP, whose squares add, once something is spent."""
     if spent == 0:
@@ -230,7 +261,13 @@ def _cost(plan: _Plan, budget: Cost, begun: int) -> dict[str, Any]:
         attrs |= {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(plan.squared_mu_of_pilot)}
         if isinstance(budget, ApproxDP):
             epsilon = accounting.to_approx_dp(cost, budget.delta).epsilon
-            attrs |= {"cost_epsilon": epsilon, "cost_delta": budget.delta}
+            chains, dims = plan.positions.shape
+            added = _delta_of_rounding(plan.sampler, plan.queries, epsilon, chains, begun, dims)
+            attrs |= {
+                "cost_epsilon": epsilon,
+                "cost_delta": budget.delta,
+                "delta_of_rounding": added,
+            }
     return attrs
 
 
@@ -259,13 +296,14 @@ def _checked_records(records, model: Model) -> tuple[Any, int]:
     if callable(records):
         columns = functools.partial(_coded_shards, records, model)
         num_records = sum(map(_length, columns()))
-        if num_records == 0:
-            raise ValueError("records must not be empty, got no shards.")
+        if num_records == 0 or num_records != sum(map(_length, columns())):
+            raise ValueError(
+                "records must return an iterator over the same shards each time, got others or "
+                "none the second time."
+            )
     else:
         columns = as_records(records, model.columns)
         num_records = _length(columns)
-    if num_records > MAX_RECORDS:
-        raise ValueError(f"records must be at most {MAX_RECORDS}, got {num_records}.")
     return columns, num_records
 
 
@@ -332,12 +370,14 @@ def _check_start(key, model: Model, starts: Params) -> None:
         free, constrain = unconstrain(model.supports, params)
         return model.log_prior(params) + constrain(free)[1]
 
+    first = jax.tree.map(lambda values: values[0], starts)
+    check_shape("log_prior", jax.eval_shape(model.log_prior, first))
+    check_shape("log_record", jax.eval_shape(model.log_record, first, _record_like(model)))
     log_priors = np.asarray(jax.vmap(log_prior)(starts))
     if not np.all(np.isfinite(log_priors)):
         raise ValueError(f"log_prior must be finite at the start, got {log_priors}.")
     if not model.has_records or model.known:
         return
-    first = jax.tree.map(lambda values: values[0], starts)
     try:
         simulated = model.sample_records(key, first, NUM_SIMULATED_RECORDS)
     except NotImplementedError:
@@ -349,6 +389,13 @@ def _check_start(key, model: Model, starts: Params) -> None:
             f"log_record must be finite at the start, got {count} of {NUM_SIMULATED_RECORDS} "
             "simulated records where it is not."
         )
+
+
+def _record_like(model: Model):
+    return {
+        name: jax.ShapeDtypeStruct((), int if isinstance(kind, Category) else float)
+        for name, kind in model.columns.items()
+    }
 
 
 def _prior(key, model: Model) -> Params | None:

@@ -49,7 +49,7 @@ def problem():
         records = MODEL.sample_records(jax.random.key(5), params, NUM_RECORDS)
         target = Target(MODEL, params, jnp.diag(SCALE), jnp.asarray(TEMPERATURE))
     records = jax.tree.map(np.asarray, records)
-    return Queries(target, records, bits=num_bits(NUM_RECORDS), sensitivity=2.0, is_study=True)
+    return Queries(target, records, bits=num_bits(NUM_RECORDS, 1.0), sensitivity=2.0, is_study=True)
 
 
 def exact(seed, num_draws=NUM_CHAINS):

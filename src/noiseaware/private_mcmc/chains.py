@@ -66,7 +66,8 @@ def run(
             bar.advance(count)
     except KeyboardInterrupt:
         if not chunks:
-            raise
+            charged = f"interrupted: {begun} iterations were begun and are charged"
+            raise KeyboardInterrupt(charged) from None
     joined, info = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *chunks)
     return Run(joined, info, made, begun)
 

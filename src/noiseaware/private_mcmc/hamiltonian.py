@@ -98,8 +98,11 @@ class HamiltonianPenalty(PrivateSampler):
         self.scale = as_scale(scale)
 
     @property
-    def is_noisy(self):
-        return bool(self.noise_multiplier > 0 and self.gradient_noise_multiplier > 0)
+    def multipliers(self):
+        return float(self.noise_multiplier), float(self.gradient_noise_multiplier)
+
+    def num_numbers(self, iterations, dims):
+        return iterations * (1 + self.num_gradients * dims) + self.reuse_gradient * dims
 
     def squared_mu(self, iterations):
         ratios = iterations / float(self.noise_multiplier) ** 2

@@ -29,6 +29,7 @@ class Source(Protocol):
 
 class Secure:
     def whole_normals(self, shape, stddev):
+        check_stddev(stddev)
         import opendp.prelude as dp
 
         dp.enable_features("contrib")
@@ -47,10 +48,17 @@ class Simulated:
         self._rng = np.random.default_rng(seed)
 
     def whole_normals(self, shape, stddev):
+        check_stddev(stddev)
         return np.rint(stddev * self._rng.standard_normal(shape)).astype(np.int64)
 
     def uniforms(self, shape):
         return _centred(self._rng.integers(0, 2**52, shape, np.uint64))
+
+
+def check_stddev(stddev: float) -> None:
+    """What int64 cannot hold would be cut at its end, where it hides nothing."""
+    if not 0 <= stddev <= 2.0**58:
+        raise ValueError(f"stddev of whole noise must be at most 2^58, got {stddev:g}.")
 
 
 def normals(source: Source, shape: Shape) -> np.ndarray:

@@ -41,9 +41,18 @@ class PrivateSampler(eqx.Module):
     scale: eqx.AbstractVar[np.ndarray]
 
     @property
-    @abc.abstractmethod
     def is_noisy(self) -> bool:
         """Whether answers are hidden. A multiplier of 0 is for studies of clipping alone."""
+        return min(self.multipliers) > 0
+
+    @property
+    @abc.abstractmethod
+    def multipliers(self) -> tuple[float, ...]:
+        """Of all kinds of noise, in units of a sensitivity."""
+
+    @abc.abstractmethod
+    def num_numbers(self, iterations: int, dims: int) -> int:
+        """How many numbers hide what one chain is told."""
 
     @abc.abstractmethod
     def squared_mu(self, iterations: float) -> float:
@@ -94,8 +103,11 @@ class RatioSampler(PrivateSampler):
         self.scale = as_scale(scale)
 
     @property
-    def is_noisy(self):
-        return bool(self.noise_multiplier > 0)
+    def multipliers(self):
+        return (float(self.noise_multiplier),)
+
+    def num_numbers(self, iterations, dims):
+        return iterations
 
     def squared_mu(self, iterations):
         return iterations / float(self.noise_multiplier) ** 2

@@ -5,22 +5,28 @@ Two questions, both sums over records of a map that is bounded whatever the reco
 - the log ratio of likelihoods at two positions, each record's clipped to ``+-clip |z' - z|``;
 - the gradient of the log likelihood at a position, each record's clipped to the norm ``clip``.
 
-In units of its bound a record's contribution lies in the unit ball; what is not finite counts as
-0. It is rounded to multiples of ``2^-bits`` (a vector towards 0, so it stays in the ball). The sum
+In units of its bound a record's contribution lies in the unit ball, whatever the record is: what
+is not a number counts as 0, an infinite ratio as the bound, a gradient that is not finite as 0. It
+is rounded to multiples of ``2^-bits`` (a vector towards 0, so it stays in the ball). The sum
 S of whole numbers is exact in float64, since it is below ``2^53``. The answer is ``S + Z``, Z whole
 normals of standard deviation ``noise_multiplier * sensitivity * 2^bits``, the sensitivity 2 under
 ``replace`` and 1 under ``add_remove``.
 
 Guarantee: rounding a normal to whole numbers commutes with adding S, so the answer is the Gaussian
 mechanism's, rounded: one question costs ``GDP(1 / noise_multiplier)``. Everything a chain does with
-answers is post-processing. No floating-point number computed from records is released: left
-unprotected are the time that a step takes, and the distance of OpenDP's whole normals from rounded
-ones (``host_noise.py``), which adds less than ``(1 + exp(epsilon)) / (20 stddev^2)`` to delta for
-each number drawn, with a stddev above ``2^20`` (``num_bits``): less than 1e-12.
+answers is post-processing. No floating-point number computed from records is released.
+
+Left unprotected: the time that a step takes; under ``add_remove`` the last digits of a model's own
+floating point, which may depend on where in an array a record stands (a model that multiplies
+matrices and amplifies rounding could then move other contributions); and the distance of OpenDP's
+whole normals from rounded ones (``host_noise.py``), which adds less than
+``(1 + exp(epsilon)) / (20 stddev^2)`` to delta for each number drawn. ``private_sample`` adds that
+up, states it as ``delta_of_rounding``, and refuses a run where it exceeds a hundredth of delta.
 
 The rounding moves a sum of n contributions by at most ``n 2^-bits`` of one record's bound.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -35,7 +41,8 @@ from noiseaware.models.support import unconstrain
 from noiseaware.schema import Neighbours, Record, Records
 
 SEGMENT_RECORDS = 2**16
-MAX_RECORDS = 2**31
+MAX_RECORDS = {Neighbours.REPLACE: 2**31, Neighbours.ADD_REMOVE: 2**27}
+MAX_STDDEV = 2.0**57  # of whole normals, so that int64 holds their sum with anything
 JUST_BELOW_1 = 1 - 2.0**-40  # so that rounding while scaling leaves no vector outside the ball
 
 Position = Float[Array, " d"]
@@ -60,13 +67,25 @@ class Target(eqx.Module):
 
     def log_prior(self, position: Position) -> Float[Array, ""]:
         params, log_jacobian = self._constrain(position)
-        return self.model.log_prior(params) + log_jacobian
+        return one_number("log_prior", self.model.log_prior(params)) + log_jacobian
 
     def log_record(self, position: Position, record: Record) -> Float[Array, ""]:
-        return self.model.log_record(self.params(position), record)
+        return one_number("log_record", self.model.log_record(self.params(position), record))
 
     def _constrain(self, position: Position):
         return unconstrain(self.model.supports, self.like)[1](self.units @ position)
+
+
+def one_number(name: str, value: Array) -> Float[Array, ""]:
+    check_shape(name, value)
+    return jnp.asarray(value, jnp.float64)
+
+
+def check_shape(name: str, value: Any) -> None:
+    """Noise for one sum must not hide several."""
+    shape = getattr(value, "shape", ())
+    if shape != ():
+        raise ValueError(f"{name} must return one number, got shape {shape}.")
 
 
 class Answer(NamedTuple):
@@ -117,6 +136,8 @@ class Queries(eqx.Module):
         return self._answer(total, noise, clip, noise_multiplier, clipped)
 
     def _answer(self, total, noise, bound, noise_multiplier, clipped) -> Answer:
+        if jnp.shape(total) != jnp.shape(noise):
+            raise ValueError(f"{jnp.shape(total)} sums must have as much noise, got another shape.")
         released = total.astype(jnp.int64) + noise
         value = released.astype(jnp.float64) * (bound * 2.0**-self.bits)
         return Answer(value, noise_multiplier * self.sensitivity * bound, clipped)
@@ -145,33 +166,39 @@ class Queries(eqx.Module):
         return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs)
 
 
-def num_bits(num_records: int) -> int:
-    """So many that sums of this many records are exact, with room to spare."""
-    return min(40, 52 - num_records.bit_length())
+def num_bits(num_records: int, largest_noise: float) -> int:
+    """So many that sums of this many records are exact, with room to spare, and that noise of this
+    standard deviation, in units of a bound, fits in whole numbers.
+    """
+    for_noise = math.floor(math.log2(MAX_STDDEV / max(largest_noise, 1.0)))
+    bits = min(40, 52 - num_records.bit_length(), for_noise)
+    if bits < 10:
+        raise ValueError(f"noise_multiplier must be smaller: noise is {largest_noise:.3g} bounds.")
+    return bits
 
 
 def contribute_log_ratio(target: Target, arguments, record: Record, bits: int):
     """A record's contribution in units of ``2^-bits`` of its bound, and whether it was clipped."""
     position, proposal, bound = arguments
     ratio = target.log_record(proposal, record) - target.log_record(position, record)
-    ratio = _finite_or_0(ratio.astype(jnp.float64))
-    # A bound of 0 goes with a ratio of 0.
+    # NaN where a record is impossible at both places, or where the bound is 0 and so is the ratio.
     unit = jnp.nan_to_num(jnp.clip(ratio / bound, -1.0, 1.0), nan=0.0)
-    return jnp.round(unit * 2.0**bits), jnp.abs(ratio) > bound
+    return jnp.round(unit * 2.0**bits), ~(jnp.abs(ratio) <= bound)
 
 
 def contribute_gradient(target: Target, arguments, record: Record, bits: int):
     position, bound = arguments
-    gradient = jax.grad(target.log_record)(position, record).astype(jnp.float64)
-    gradient = jnp.where(jnp.all(jnp.isfinite(gradient)), gradient, 0.0)
+    gradient = jax.grad(target.log_record)(position, record)
+    is_finite = jnp.all(jnp.isfinite(gradient))
+    gradient = jnp.where(is_finite, gradient, 0.0)
     # By the largest entry first: the square of a large one is infinite.
     largest = jnp.max(jnp.abs(gradient))
     direction = gradient / jnp.where(largest > 0, largest, 1.0)
     length = jnp.linalg.norm(direction)
     norm = largest * length
     direction = direction / jnp.where(length > 0, length, 1.0)
-    unit = direction * jnp.minimum(norm / bound, JUST_BELOW_1)
-    return jnp.trunc(unit * 2.0**bits), norm > bound
+    unit = jnp.nan_to_num(direction * jnp.minimum(norm / bound, JUST_BELOW_1), nan=0.0)
+    return jnp.trunc(unit * 2.0**bits), ~is_finite | (norm > bound)
 
 
 def _sum_of(contribute, target, arguments, records, bits, is_study):
@@ -204,10 +231,6 @@ _shard_total = eqx.filter_jit(_sum_of)
 
 def _add(first, second):
     return jax.tree.map(jnp.add, first, second)
-
-
-def _finite_or_0(value: Array) -> Array:
-    return jnp.where(jnp.isfinite(value), value, 0.0)
 
 
 def sensitivity(neighbours: Neighbours) -> float:

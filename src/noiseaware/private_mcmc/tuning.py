@@ -48,6 +48,7 @@ NUM_RECORDS = 2_000  # simulated at each place
 BEST_SPREAD = 2.38
 NOISE_RATIO = 2.0
 MIN_ITERATIONS = 500
+MIN_PATHS = 50
 PATH_LENGTH = 2.0
 PATH_STEPS = 10
 
@@ -112,14 +113,19 @@ def _settings(kind, dims: int, scale, clip, gradient_clip, unit: float, squared:
     path_stddev = BEST_SPREAD * math.sqrt(1 - share)
     step_size = PATH_LENGTH / PATH_STEPS
     gradient_stddev = path_stddev / math.sqrt(PATH_LENGTH * step_size * dims)
-    return HamiltonianPenalty(
-        step_size=step_size,
-        num_steps=PATH_STEPS,
-        noise_multiplier=ratio_stddev / (cost * math.sqrt(dims)),
-        gradient_noise_multiplier=gradient_stddev / (unit * float(gradient_clip)),
-        gradient_clip=gradient_clip,
-        **shared,
-    )
+
+    def sampler(shorter: float) -> HamiltonianPenalty:
+        return HamiltonianPenalty(
+            step_size=step_size / shorter,
+            num_steps=PATH_STEPS,
+            noise_multiplier=shorter * ratio_stddev / (cost * math.sqrt(dims)),
+            gradient_noise_multiplier=shorter * gradient_stddev / (unit * float(gradient_clip)),
+            gradient_clip=gradient_clip,
+            **shared,
+        )
+
+    # Shorter paths with as much more noise, where the budget has too few of these.
+    return sampler(max(1.0, math.sqrt(sampler(1.0).squared_mu(MIN_PATHS) / squared)))
 
 
 @eqx.filter_jit

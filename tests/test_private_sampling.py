@@ -540,7 +540,7 @@ FAR = {"x": np.random.default_rng(2).normal(70.0, 2.0, 10_000)}
 )
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_a_pilot_leads_to_the_posterior_within_the_budget(pilot):
-    budget = na.ApproxDP(2.0, 1e-6, "replace")
+    budget = na.ApproxDP(4.0, 1e-6, "replace")
     draws = na.private_sample(FAR, NORMAL, na.Penalty, budget, start=pilot, seed=4, progress=False)
     assert draws.attrs["cost_epsilon"] <= budget.epsilon
     assert draws.attrs["cost_mu_pilot"] ** 2 <= 0.2001 * draws.attrs["cost_mu"] ** 2 / 0.99
@@ -550,7 +550,7 @@ def test_a_pilot_leads_to_the_posterior_within_the_budget(pilot):
 
 
 def test_control_without_a_pilot_the_posterior_is_not_reached():
-    budget = na.ApproxDP(2.0, 1e-6, "replace")
+    budget = na.ApproxDP(4.0, 1e-6, "replace")
     draws = na.private_sample(FAR, NORMAL, na.Penalty, budget, seed=4, progress=False)
     assert abs(draws.posterior["mean"].values.mean() - FAR["x"].mean()) > 100 * 0.02
 

@@ -28,7 +28,7 @@ NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
 CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
 LANES = 500  # of chains that fit a core's cache
 NUM_CANDIDATES, NUM_RANKED = 100, 9
-MAX_CORRELATION, MIN_SWEEPS = 0.25, 30
+MAX_CORRELATION, MIN_SWEEPS, MORE_SWEEPS = 0.25, 30, 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +300,8 @@ def sweeps_to_forget(problem: Problem, release: na.Release) -> int:
     """Until the correlation with a start falls below MAX_CORRELATION. A sweep multiplies it by the
     share ``n / (n + n_0)`` that S has of params given S, n_0 being the records that the prior is
     worth, times the share of S's variance that the release leaves; and the variances of the noise
-    have a memory of their own, hence MIN_SWEEPS.
+    have a memory of their own, longest where noise and sums vary alike: hence MIN_SWEEPS, and up to
+    MORE_SWEEPS. With 30 for 150 in that case, normal scores have a sd of 0.973 in place of 0.998.
     """
     statistic, model = release.statistic, problem.model
     with jax.enable_x64(True):
@@ -314,7 +315,8 @@ def sweeps_to_forget(problem: Problem, release: na.Release) -> int:
     gain = np.linalg.solve(covariance[:size, :size] + noise, covariance[:size, size])
     left = 1 - gain @ covariance[:size, size] / covariance[size, size]
     kept = left * release.num_records / (release.num_records + problem.prior_size)
-    return max(MIN_SWEEPS, int(np.ceil(np.log(MAX_CORRELATION) / np.log(kept))))
+    of_noise = MIN_SWEEPS + MORE_SWEEPS * 4 * left * (1 - left)
+    return int(np.ceil(max(of_noise, np.log(MAX_CORRELATION) / np.log(kept))))
 
 
 class Cell(NamedTuple):

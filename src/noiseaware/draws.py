@@ -81,7 +81,7 @@ def summarize(draws):
         raise ValueError(f"draws must be what fit returns, got a {type(draws).__name__}.")
     arviz = _arviz()
     posterior, prior = draws.posterior, getattr(draws, "prior", None)
-    r_hat, ess = arviz.rhat(posterior), arviz.ess(posterior, method="bulk")
+    r_hat, ess = arviz.rhat(_in_chains(posterior)), arviz.ess(posterior, method="bulk")
     tail = arviz.ess(posterior, method="tail")
     rows = {}
     for name, index, label in scalars(posterior):
@@ -101,6 +101,22 @@ def summarize(draws):
             "ess_tail": float(tail[name].values[index]),
         }
     return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def _in_chains(posterior):
+    """One chain as its halves: R-hat compares chains."""
+    if posterior.sizes["chain"] > 1:
+        return posterior
+    import xarray
+
+    half = posterior.sizes["draw"] // 2
+    halves = [
+        posterior.isel(draw=slice(start, start + half)).assign_coords(
+            chain=[number], draw=range(half)
+        )
+        for number, start in enumerate((0, half))
+    ]
+    return xarray.concat(halves, "chain")
 
 
 def scalars(dataset):

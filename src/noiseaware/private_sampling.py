@@ -34,8 +34,8 @@ from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.private_sampler import positive
-from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape
-from noiseaware.private_mcmc.tuning import tune
+from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape, sensitivity
+from noiseaware.private_mcmc.tuning import expected_effective, tune
 from noiseaware.private_pilots import Access, Learned, Pilot
 from noiseaware.release import Noise
 from noiseaware.running import progress_bar
@@ -45,6 +45,7 @@ NUM_PRIOR_DRAWS = 4000
 NUM_SIMULATED_RECORDS = 100
 SIMULATED = "simulated, not private"
 PRIVATE = "private at its cost"
+MIN_EFFECTIVE = 20
 MIN_SUMMARIZED = 4  # draws a chain
 ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 
@@ -180,6 +181,17 @@ def _planned(
     seed = secrets.randbits(31) if access.seed is None else access.seed
     key_start, key_check, key_prior, key_pilot = jr.split(jr.key(seed), 4)
     learned = Learned({}, 0.0)
+
+    def settle(budget, params):
+        return tune(
+            sampler, model, access.num_records, budget, seed=seed, params=params, chains=chains,
+            temperature=temperature,
+        )  # fmt: skip
+
+    if isinstance(sampler, type):
+        share = start.share if isinstance(start, Pilot) else 0.0
+        left = _left(budget, share * squared_mu_of(budget))
+        _check_worth(settle(left, None), model, left, chains, temperature)
     if isinstance(start, Pilot):
         somewhere = _prior_draws(key_start, model, 1)
         _check_start(key_check, model, somewhere)
@@ -190,16 +202,7 @@ def _planned(
         start = _some_of(key_pilot, learned.params, chains)
     left = _left(budget, learned.squared_mu)
     if isinstance(sampler, type):
-        sampler = tune(
-            sampler,
-            model,
-            access.num_records,
-            left,
-            seed=seed,
-            params=learned.params or None,
-            chains=chains,
-            temperature=temperature,
-        )
+        sampler = settle(left, learned.params or None)
         most = _iterations(sampler, left, chains, None)
         iterations = most if iterations is None else min(most, iterations)
     iterations = _iterations(sampler, left, chains, iterations)
@@ -226,6 +229,21 @@ def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, s
         raise ValueError(
             "sampler must have its settings under add_remove, got a class: the number of records, "
             "which would tune it, is secret."
+        )
+
+
+def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: float) -> None:
+    """By the prior's records, before anything is spent."""
+    dims = len(sampler.scale)
+    unit = sensitivity(budget.neighbours) * temperature
+    iterations = max_iterations(sampler, budget, chains=chains)
+    expected = chains * expected_effective(sampler, dims, unit, iterations)
+    if expected < MIN_EFFECTIVE:
+        raise ValueError(
+            f"budget must buy {MIN_EFFECTIVE} effective draws, got {budget}, which buys about "
+            f"{expected:.2g} of {type(model).__name__} with {type(sampler).__name__} and as many "
+            "records. Publish a statistic and fit it in place of a chain, or take a larger budget "
+            "or a lower temperature; with settings of your own any run is made."
         )
 
 
@@ -344,6 +362,8 @@ def _prior_draws(key, model: Model, count: int) -> Params:
 def _starts(key, model: Model, start, chains: int) -> Params:
     if start is None:
         return _prior_draws(key, model, chains)
+    if not isinstance(start, Mapping):
+        raise ValueError(f"start must be a dict of params, a pilot or None, got {start!r}.")
     if set(start) != set(model.supports):
         raise ValueError(f"start must be of {sorted(model.supports)}, got {sorted(start)}.")
     given = {name: jnp.asarray(validate.finite(f"start of {name}", start[name])) for name in start}
@@ -375,7 +395,9 @@ def _check_start(key, model: Model, starts: Params) -> None:
     check_shape("log_record", jax.eval_shape(model.log_record, first, _record_like(model)))
     log_priors = np.asarray(jax.vmap(log_prior)(starts))
     if not np.all(np.isfinite(log_priors)):
-        raise ValueError(f"log_prior must be finite at the start, got {log_priors}.")
+        raise ValueError(
+            f"log_prior must be finite at the start, got {log_priors}: is it within its support?"
+        )
     if not model.has_records or model.known:
         return
     try:

@@ -23,6 +23,8 @@ def max_iterations(
 ) -> int:
     """The most iterations that each of ``chains`` may make within the budget; 0 if none."""
     validate.one_of("accountant", accountant, ACCOUNTANTS)
+    if not isinstance(sampler, PrivateSampler):
+        raise ValueError(f"sampler must have its settings, got {sampler!r}.")
     validate.positive_integer("chains", chains)
     if not sampler.is_noisy:
         raise ValueError("noise_multiplier must be positive to keep a budget, got 0.")

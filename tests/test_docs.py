@@ -57,6 +57,7 @@ def test_sums_in_place_of_records(capsys):
         assert na.summarize(draws)["r_hat"].max() < 1.01
 
 
+@pytest.mark.slow
 def test_private_chains(capsys):
     names = names_of("private-chains.md", 1)
     assert "private at its cost" in capsys.readouterr().out

@@ -157,6 +157,7 @@ def test_count_that_is_not_public_must_be_given():
     assert draws.attrs["num_records"] == 10
 
 
+@pytest.mark.slow
 def test_many_records_in_blocks_and_segments_give_the_enumerated_posterior():
     """Two segments, five of stand-ins, blocks: all that a small n leaves out."""
     num_records, scale = 5_000, 30.0

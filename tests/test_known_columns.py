@@ -70,7 +70,7 @@ def worst(draws, sizes):
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        (MODEL, "interweaving"),
+        pytest.param(MODEL, "interweaving", marks=pytest.mark.slow),
         pytest.param(MODEL, "record_augmentation", marks=pytest.mark.slow),
         pytest.param(TWIN, "interweaving", marks=pytest.mark.slow),
     ],

@@ -114,9 +114,8 @@ def table_posterior(release):
     return mean, weights**2 @ (values - mean) ** 2
 
 
-@pytest.mark.parametrize(
-    "method", ["interweaving", pytest.param("record_augmentation", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["interweaving", "record_augmentation"])
 def test_posterior_given_a_table_is_the_enumerated_one(method):
     quiet = {"seed": 0, "draws": 2_000, "progress": False, "method": method}
     draws = na.fit(TABLE_RELEASE, TABLE_MODEL, **quiet)

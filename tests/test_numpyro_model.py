@@ -190,8 +190,9 @@ def largest_z(one, other):
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 @pytest.mark.parametrize(
     "name",
-    [name if name == "bernoulli" else pytest.param(name, marks=pytest.mark.slow) for name in TWINS],
+    TWINS,
 )
+@pytest.mark.slow
 def test_posterior_is_that_of_the_twin(name):
     model, twin, statistic = twins(name)
     mechanism = na.calibrate(na.Laplace, statistic, neighbours="replace", epsilon=4.0)

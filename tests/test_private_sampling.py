@@ -525,6 +525,7 @@ NORMAL = na.Normal("x", na.NormalPrior(0.0, 100.0), 2.0)  # its prior is 5,000 p
 FAR = {"x": np.random.default_rng(2).normal(70.0, 2.0, 10_000)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pilot",
     [

@@ -27,7 +27,7 @@ from tests.statistical import MAX_Z, z_score
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
 # In the fast tests; the others are slow, by their number.
-FIRST_CASES = ("beta-bernoulli", "normal-mean", "dirichlet-categorical", "hierarchical")
+FIRST_CASES = ("beta-bernoulli", "normal-mean", "dirichlet-categorical")
 FIRST_SAMPLERS = ("record_augmentation", "interweaving")
 OTHER_CASES = ("normal-mean", "normal", "dirichlet-categorical", "regression-known", "hierarchical")
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.

@@ -182,8 +182,8 @@ def contribute_log_ratio(target: Target, arguments, record: Record, bits: int):
     position, proposal, bound = arguments
     ratio = target.log_record(proposal, record) - target.log_record(position, record)
     # NaN where a record is impossible at both places, or where the bound is 0 and so is the ratio.
-    unit = jnp.nan_to_num(jnp.clip(ratio / bound, -1.0, 1.0), nan=0.0)
-    return jnp.round(unit * 2.0**bits), ~(jnp.abs(ratio) <= bound)
+    steps = jnp.clip(ratio * (2.0**bits / bound), -(2.0**bits), 2.0**bits)
+    return jnp.round(jnp.where(jnp.isnan(steps), 0.0, steps)), ~(jnp.abs(ratio) <= bound)
 
 
 def contribute_gradient(target: Target, arguments, record: Record, bits: int):

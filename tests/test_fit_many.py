@@ -132,7 +132,11 @@ def test_every_fit_has_its_own_cost(in_turn):
     assert len(set(costs)) == 3
 
 
-@pytest.mark.parametrize("chunk", [500, 20], ids=["in a thread", "in the first batch, halfway"])
+@pytest.mark.parametrize(
+    "chunk",
+    [500, pytest.param(20, marks=pytest.mark.slow)],
+    ids=["in a thread", "in the first batch, halfway"],
+)
 def test_ctrl_c_ends_all_fits(monkeypatch, chunk):
     monkeypatch.setattr(journeys, "CHUNK_DRAWS", chunk)
     calls, draw_more = [], journeys._draw_more

@@ -211,6 +211,7 @@ def test_functions_have_no_checkpoint(tmp_path):
         na.fit(NOISY_MEAN, model, checkpoint=tmp_path / "fit", **QUIET)
 
 
+@pytest.mark.slow
 def test_a_function_that_reads_a_global_is_compiled_again():
     """The same function, other numbers: what was compiled for the first must not serve both."""
     found = []

@@ -55,9 +55,8 @@ def worst(draws, expected, variance):
     return np.max(np.abs(values.mean(axis=(0, 1)) - expected) / error)
 
 
-@pytest.mark.parametrize(
-    "method", ["interweaving", pytest.param("record_augmentation", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["interweaving", "record_augmentation"])
 def test_posterior_is_that_of_importance_sampling(method):
     expected, variance = importance_sampled(RELEASE)
     quiet = {"seed": 0, "draws": 2_000, "progress": False, "method": method}

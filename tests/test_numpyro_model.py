@@ -129,6 +129,7 @@ def logistic_table():
     numpyro.sample("y", dist.Bernoulli(logits=score))
 
 
+FIRST = ("bernoulli", "exponential", "regression")  # in the fast tests
 TWINS = {  # function, columns, name in CASES or FAMILIES
     "normal-both": (normal, ["x"], "normal"),
     "naive-bayes": (naive_bayes, ["c", "f", "g"], "naive-bayes"),
@@ -154,7 +155,14 @@ def twins(name):
     return na.NumpyroModel(function, columns, levels), *(FAMILIES | CASES)[case]
 
 
-@pytest.mark.parametrize("name", [name for name in TWINS if name != "regression-unknown"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in FIRST))
+        for name in TWINS
+        if name != "regression-unknown"
+    ],
+)
 def test_densities_are_those_of_the_twin(name):
     model, twin, _ = twins(name)
 

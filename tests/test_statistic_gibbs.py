@@ -197,6 +197,7 @@ def _refuse_records(key, problem, settings, *rest):
 _run_one = fitting.run_one
 
 
+@pytest.mark.slow
 def test_many_releases_at_once_are_as_one():
     releases = [count_release(value) for value in (30.0, 40.0, 60.0)]
     many = na.fit_many(releases, MODEL, draws=2000, **SUMS)
@@ -291,6 +292,7 @@ def errors_release(num_records=100):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_family_of_ones_own_needs_no_records():
     prior = na.GammaPrior(4.0, 3.0)
     draws = na.fit(errors_release(), HalfNormal("x", prior), draws=4000, **QUIET)

@@ -18,7 +18,7 @@ from tests.laws.members import MODELS, SUPPORTS, known_for
 from tests.statistical import MAX_Z, MIN_P, z_score
 
 # In the fast tests; the others are slow, by their number.
-FIRST = ("beta-bernoulli", "dirichlet-categorical", "exponential", "normal")
+FIRST = ("beta-bernoulli", "dirichlet-categorical", "exponential")
 each_model = pytest.mark.parametrize(
     "model",
     [

@@ -16,6 +16,7 @@ from noiseaware.private_mcmc.queries import (
     contribute_log_ratio,
     num_bits,
 )
+from noiseaware.private_mcmc.tuning import expected_effective
 
 MODEL = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
 BUDGET = na.ApproxDP(20.0, 1e-6, "replace")
@@ -423,7 +424,7 @@ def test_noise_of_a_run_is_that_of_its_sensitivity(relation, of_one, sampler, mo
 def test_the_sum_and_its_noise_fit_in_whole_numbers():
     for multiplier in (1.0, 1e6, 1e9):
         bits = num_bits(10**5, 2 * multiplier)
-        assert 2 * multiplier * 2.0**bits <= 2.0**57
+        assert 2 * multiplier * 2.0**bits <= 2.0**58
     with pytest.raises(ValueError, match="noise_multiplier must be smaller"):
         num_bits(10**5, 1e16)
     for source in (Secure(), Simulated(0)):
@@ -510,6 +511,65 @@ def test_tuned_settings_fit_the_posterior():
         )
         assert 0.15 < draws.sample_stats["accepted"].mean() < 0.7
         assert 0.003 < draws.sample_stats["ratios_clipped"].mean() < 0.03
+
+
+NUM_CLIPPED = 200_000
+SCORED = {  # the largest of a record's scores over their sd, and 1 % of skewed ones beyond 3.6
+    "yes/no": (na.BetaBernoulli("x", 40, 60), 1.0, 1.5),
+    "normal": (na.Normal("x", na.NormalPrior(0.0, 1.0), 1.0), 2.0, 4.5),
+    "exponential": (na.Exponential("x", na.GammaPrior(200.0, 100.0)), 6.0, 10.0),
+}
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_clips_follow_the_tails_of_scores(name):
+    model, low, high = SCORED[name]
+    sampler = na.tune(na.Penalty, model, NUM_CLIPPED, na.GDP(1.0, "replace"), seed=0)
+    assert low < float(sampler.clip) * np.sqrt(NUM_CLIPPED) < high
+
+
+def test_a_tuned_clip_leaves_the_posterior_where_it_is():
+    """Of an exponential the score is 1 - E, E standard exponential: clipping at -t moves the
+    posterior by sqrt(n) E[(E - 1 - t)+] = sqrt(n) exp(-1 - t) of its standard deviations.
+    """
+
+    def moved_by(clip):
+        return np.sqrt(NUM_CLIPPED) * np.exp(-1 - clip * np.sqrt(NUM_CLIPPED))
+
+    model = SCORED["exponential"][0]
+    sampler = na.tune(na.Penalty, model, NUM_CLIPPED, na.GDP(1.0, "replace"), seed=0)
+    assert moved_by(float(sampler.clip)) < 0.3
+    one_percent = (np.log(100) - 1) / np.sqrt(NUM_CLIPPED)
+    assert moved_by(one_percent) > 4, "the control: one percent of records clipped"
+
+
+def test_effective_draws_are_as_many_as_expected():
+    """Within a factor of 2, and the prediction is far from the number of draws."""
+    model, budget = na.BetaBernoulli("owns"), na.GDP(1.5, "replace")
+    data = {"owns": np.random.default_rng(0).uniform(size=5_000) < 0.4}
+    for kind in (na.Penalty, na.HamiltonianPenalty):
+        sampler = na.tune(kind, model, 5_000, budget, seed=0)
+        iterations = na.max_iterations(sampler, budget)
+        draws = na.private_sample(
+            data, model, sampler, budget, start={"probability": 0.4}, seed=1, discard=0.0,
+            progress=False,
+        )  # fmt: skip
+        found = na.summarize(draws)["ess_bulk"].iloc[0]
+        expected = expected_effective(sampler, 1, 2.0, iterations)
+        assert 0.5 < found / expected < 2
+        assert expected < 0.5 * iterations
+
+
+def test_a_budget_that_buys_no_draws_is_refused_before_anything_is_spent(monkeypatch):
+    for module, name in (
+        (private_sampling, "run"), (private_pilots, "run"), (private_pilots, "publish")
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
+    data = {"owns": np.random.default_rng(0).uniform(size=2_000) < 0.4}
+    budget = na.ApproxDP(0.3, 1e-6, "replace")
+    for start in (None, na.PilotChain(share=0.2)):
+        with pytest.raises(ValueError, match="must buy 20 effective draws"):
+            sample(data, na.BetaBernoulli("owns"), na.Penalty, budget, start=start)
 
 
 def test_tuning_reads_the_budget_and_the_temperature():

@@ -96,12 +96,12 @@ def test_a_count_that_cannot_be_has_a_posterior_at_the_edge(value):
 
 @pytest.mark.parametrize("value", [1.0, 99.0])
 def test_a_count_near_the_edge_is_a_known_deviation(value):
-    """The mean is off by less than 0.5 posterior sd."""
+    """The mean is off by more than 0.05 posterior sd, and less than 0.5."""
     release, model = count_release(value), na.BetaBernoulli("x")
     exact = comparing._count_moments(release, model, 100)
     drawn = na.fit(release, model, draws=4000, **SUMS).posterior["probability"].values
     off = abs(np.mean(drawn) - exact.mean["probability"]) / exact.sd["probability"]
-    assert off < 0.5
+    assert 0.05 < off < 0.5
 
 
 @pytest.mark.parametrize("value", [-5.0, -20.0, 130.0])
@@ -458,15 +458,18 @@ def test_bad_input(call, message):
 
 # Known to deviate, by so many sds at most: of n = 100 whole numbers a few lie outside, and how many
 # of them is skewed. With six times the records, and the noise scaled to them, it is gone.
-SKEWED = {"poisson-redacted": 0.1, "geometric-redacted": 0.1}
+SKEWED = {"poisson-redacted": 0.1}
+# Off by 0.037: at effective sizes of 10,000, whose error is 0.014, chance would decide.
+CLOSE = ("geometric-redacted",)
 
 
 def differences(case, num_records):
     """Largest differences of mean, and of sd, in posterior sds; at effective sizes of 10,000."""
     model, statistic = FAMILIES[case]
     release = release_from_prior(model, statistic, np.sqrt(100 / num_records), num_records)
+    num_draws = 20_000 if case in CLOSE else 5_000
     exact, found = (
-        na.summarize(na.fit(release, model, method=method, chains=8, draws=5000, **QUIET))
+        na.summarize(na.fit(release, model, method=method, chains=8, draws=num_draws, **QUIET))
         for method in ("interweaving", "statistic_gibbs")
     )
     assert min(exact["ess_bulk"].min(), found["ess_bulk"].min()) > 10_000
@@ -486,7 +489,7 @@ def test_agrees_with_record_augmentation(case):
 @pytest.mark.parametrize("case", SKEWED)
 def test_deviations_that_are_known(case):
     of_means, _ = differences(case, 100)
-    assert of_means < SKEWED[case]
+    assert 0.05 < of_means < SKEWED[case]
 
 
 # [BS18, Section 4], with bounds fixed before any rate is drawn.
@@ -534,7 +537,7 @@ def test_is_calibrated(name, num_records, epsilon):
     num_sets, max_off = NUM_SETS[name]
     cell = problems.calibration_cell(name, num_records, epsilon, num_sets, seed=7)
     if (name, num_records, epsilon) == FEW:
-        assert abs(cell.ours.sd - 1) < 0.06
+        assert 1 < cell.ours.sd < 1.06
     else:
         assert cell.ours.p > LEVEL
         assert abs(cell.ours.sd - 1) < max_off

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from experiments.tables import values_of
 from matplotlib import pyplot
 
 COLORS = {
@@ -16,12 +17,8 @@ def draw(folder: Path, calibration, ecdfs, utility, traces) -> None:
     _traces(traces, folder / "figure_2.png")
 
 
-def _values_of(rows, key):
-    return list(dict.fromkeys(row[key] for row in rows))
-
-
 def _against_n(rows, key, label, path) -> None:
-    models, epsilons = _values_of(rows, "model"), _values_of(rows, "epsilon")
+    models, epsilons = values_of(rows, "model"), values_of(rows, "epsilon")
     canvas, axes = pyplot.subplots(
         len(epsilons), len(models), figsize=(3.4 * len(models), 5), sharex=True, sharey=True,
         layout="constrained", squeeze=False,
@@ -29,7 +26,7 @@ def _against_n(rows, key, label, path) -> None:
     for line, epsilon in zip(axes, epsilons, strict=True):
         for axis, model in zip(line, models, strict=True):
             cells = [row for row in rows if (row["model"], row["epsilon"]) == (model, epsilon)]
-            for method in _values_of(cells, "method"):
+            for method in values_of(cells, "method"):
                 points = [(row["n"], row[key]) for row in cells if row["method"] == method]
                 axis.plot(*zip(*points), "o-", ms=3, color=COLORS[method], label=method)
             axis.set(title=f"{model}, ε = {epsilon:g}", xscale="log")
@@ -42,13 +39,13 @@ def _against_n(rows, key, label, path) -> None:
 
 
 def _ecdfs(rows, path) -> None:
-    models = _values_of(rows, "model")
+    models = values_of(rows, "model")
     canvas, axes = pyplot.subplots(
         1, len(models), figsize=(3.4 * len(models), 3), sharey=True, layout="constrained"
     )
     for axis, model in zip(axes, models, strict=True):
         cells = [row for row in rows if row["model"] == model]
-        for method in _values_of(cells, "method"):
+        for method in values_of(cells, "method"):
             points = [(row["u"], row["share"]) for row in cells if row["method"] == method]
             axis.plot(*zip(*points), color=COLORS[method], label=method)
         axis.plot([0, 1], [0, 1], "k:", lw=1)
@@ -59,13 +56,13 @@ def _ecdfs(rows, path) -> None:
 
 
 def _traces(rows, path) -> None:
-    models = _values_of(rows, "model")
+    models = values_of(rows, "model")
     canvas, axes = pyplot.subplots(
         1, len(models), figsize=(4.5 * len(models), 3), layout="constrained"
     )
     for axis, model in zip(axes, models, strict=True):
         cells = [row for row in rows if row["model"] == model]
-        for chain in _values_of(cells, "chain"):
+        for chain in values_of(cells, "chain"):
             axis.plot([row["value"] for row in cells if row["chain"] == chain], lw=0.7)
         axis.axhline(cells[0]["truth"], color="k", ls="--", lw=1)
         axis.set(title=model, xlabel="iteration", ylabel="parameter")

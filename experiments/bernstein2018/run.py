@@ -20,8 +20,8 @@ from experiments.bernstein2018.problems import (
     naive_sums,
     one_posterior_ranks,
 )
+from experiments.tables import Rows, write
 
-import noiseaware as na
 from noiseaware.diagnostics import ranks, squared_mmd, uniformity
 
 HERE = Path(__file__).parent
@@ -32,8 +32,6 @@ MAX_EXACT_RECORDS = 100
 LEVEL = 1e-3  # of all tests of a claim together
 ECDF_AT = (1000, 0.01)
 TRACES_AT, NUM_ITERATIONS = (1000, 0.1), 500
-
-Rows = list[dict]
 
 
 def ranks_by_method(name: str, num_records: int, epsilon: float, num_sets: int):
@@ -266,19 +264,6 @@ class Found:
         return functools.partial(getattr(self, check), model)
 
 
-def write(name: str, rows: Rows) -> None:
-    path = HERE / "results" / f"{name}.csv"
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "w", newline="") as file:
-        file.write(f"# seed {SEED}, noiseaware {na.__version__}\n")
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(
-                {key: f"{x:.5g}" if isinstance(x, float) else x for key, x in row.items()}
-            )
-
-
 def run(quick: bool) -> None:
     num_sets, sizes = (200, (10, 100, 1000)) if quick else (1000, SIZES)
     tables = dict(zip(("calibration", "ecdfs"), calibration(num_sets, sizes), strict=True))
@@ -290,6 +275,6 @@ def run(quick: bool) -> None:
         from experiments.bernstein2018 import pictures
 
         for name, rows in (tables | {"claims": claims}).items():
-            write(name, rows)
+            write(HERE / "results" / f"{name}.csv", rows, SEED)
         pictures.draw(HERE / "results", **tables)
-        write("every_size", every_size(10_000))
+        write(HERE / "results" / "every_size.csv", every_size(10_000), SEED)

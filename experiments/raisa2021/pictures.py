@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from experiments.tables import values_of
 from matplotlib import pyplot
 
 COLORS = {
@@ -16,17 +17,13 @@ def draw(folder: Path, iterations, cells, clipped) -> None:
     _by_epsilon(cells, "ratios_clipped", "share of ratios clipped", folder / "figure_6_6.png")
 
 
-def _values_of(rows, key):
-    return list(dict.fromkeys(row[key] for row in rows))
-
-
 def _iterations(rows, path) -> None:
-    algorithms = _values_of(rows, "algorithm")
+    algorithms = values_of(rows, "algorithm")
     canvas, axes = pyplot.subplots(
         1, len(algorithms), figsize=(3.4 * len(algorithms), 3), layout="constrained"
     )
     for axis, algorithm in zip(axes, algorithms, strict=True):
-        for accountant in _values_of(rows, "accountant"):
+        for accountant in values_of(rows, "accountant"):
             points = [
                 (row["epsilon"], row["iterations"])
                 for row in rows
@@ -39,12 +36,12 @@ def _iterations(rows, path) -> None:
 
 
 def _by_epsilon(rows, key, label, path) -> None:
-    models = _values_of(rows, "model")
+    models = values_of(rows, "model")
     canvas, axes = pyplot.subplots(
         2, (len(models) + 1) // 2, figsize=(13, 5.5), layout="constrained", squeeze=False
     )
     for axis, model in zip(axes.flat, models, strict=False):
-        for algorithm in _values_of(rows, "algorithm"):
+        for algorithm in values_of(rows, "algorithm"):
             points = [
                 (row["epsilon"], row[key])
                 for row in rows
@@ -59,12 +56,12 @@ def _by_epsilon(rows, key, label, path) -> None:
 
 
 def _clipping(rows, path) -> None:
-    models = _values_of(rows, "model")
+    models = values_of(rows, "model")
     canvas, axes = pyplot.subplots(
         2, len(models), figsize=(3.4 * len(models), 5), layout="constrained", squeeze=False
     )
     for column, model in enumerate(models):
-        for algorithm in _values_of(rows, "algorithm"):
+        for algorithm in values_of(rows, "algorithm"):
             mine = [row for row in rows if (row["model"], row["algorithm"]) == (model, algorithm)]
             for line, key in enumerate(("clip", "ratios_clipped")):
                 axes[line, column].plot(

@@ -54,10 +54,6 @@ class Banana(Model):
     def labels(self):
         return numbered_axes({"theta": (self.dims,)})
 
-    @property
-    def has_noise_map(self):
-        return False
-
     def straight(self, theta):
         """theta -> u, of unit Jacobian."""
         return theta.at[1].add(self.curvature * theta[0] ** 2)
@@ -98,15 +94,6 @@ class Banana(Model):
         u[:, 1] -= self.curvature * u[:, 0] ** 2
         return u
 
-    def sample_noise(self, key, num_records):
-        raise NotImplementedError("Banana has no noise map.")
-
-    def record(self, params, noise):
-        raise NotImplementedError("Banana has no noise map.")
-
-    def noise(self, params, record, fresh):
-        raise NotImplementedError("Banana has no noise map.")
-
 
 class Circle(Model):
     a: np.ndarray
@@ -126,14 +113,6 @@ class Circle(Model):
     def labels(self):
         return numbered_axes({"theta": (2,)})
 
-    @property
-    def has_noise_map(self):
-        return False
-
-    @property
-    def has_records(self):
-        return False
-
     def sample_prior(self, key):
         raise NotImplementedError("Circle has a flat prior, which cannot be drawn from.")
 
@@ -149,15 +128,6 @@ class Circle(Model):
         squares = stats.truncnorm(-mean / sd, np.inf, mean, sd).rvs(num_draws, random_state=rng)
         angles = rng.uniform(0, 2 * np.pi, num_draws)
         return np.sqrt(squares)[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
-
-    def sample_noise(self, key, num_records):
-        raise NotImplementedError("Circle has no records to draw.")
-
-    def record(self, params, noise):
-        raise NotImplementedError("Circle has no records to draw.")
-
-    def noise(self, params, record, fresh):
-        raise NotImplementedError("Circle has no records to draw.")
 
 
 @dataclasses.dataclass(frozen=True)

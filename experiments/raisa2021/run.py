@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from experiments.raisa2021.advice import advice
 from experiments.raisa2021.problems import EPSILONS, PROBLEMS, Banana, Circle, Problem
+from experiments.tables import Rows, write
 
 import noiseaware as na
 from noiseaware.diagnostics import squared_mmd
@@ -27,8 +28,6 @@ CLIP_BOUNDS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1000.0)
 QUICK = ("flat-2", "tempered-2", "correlated-2", "circle")
 NUM_PILOTS, PILOT_EPSILONS, PILOT_SHARE = 5, (1.0, 4.0), 0.2
 PILOTED = ("flat-2", "flat-10", "tempered-2", "gauss-30", "narrow-2", "correlated-2")
-
-Rows = list[dict]
 
 
 @functools.cache
@@ -327,7 +326,6 @@ def run(quick: bool) -> None:
     if quick:
         return
     folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
     tables = {
         "iterations": iterations,
         "utility": cells,
@@ -336,27 +334,14 @@ def run(quick: bool) -> None:
         "clipping": clipped,
     }
     for name, rows in tables.items():
-        _write(folder / f"{name}.csv", rows)
+        write(folder / f"{name}.csv", rows, SEED)
     with open(HERE / "expected.csv") as file:
         expected = list(csv.DictReader(file))
     checks = claims(iterations, cells, clipped)
     found = [row | {"confirmed": checks[row["check"]]()} for row in expected]
-    _write(folder / "claims.csv", found)
+    write(folder / "claims.csv", found, SEED)
     for row in found:
         print("confirmed" if row["confirmed"] else "REFUTED  ", row["figure"], row["claim"])
     from experiments.raisa2021 import pictures
 
     pictures.draw(folder, iterations, cells, clipped)
-
-
-def _write(path: Path, rows: Rows) -> None:
-    with open(path, "w", newline="") as file:
-        file.write(f"# noiseaware {na.__version__}, seed {SEED}\n")
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: _rounded(value) for key, value in row.items()})
-
-
-def _rounded(value):
-    return f"{value:.4g}" if isinstance(value, float) else value

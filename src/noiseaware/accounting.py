@@ -29,7 +29,7 @@ class PureDP:
     neighbours: Neighbours
 
     def __post_init__(self):
-        _set(self, "epsilon", _not_negative("epsilon", self.epsilon))
+        _set(self, "epsilon", float(validate.not_negative_number("epsilon", self.epsilon)))
         _set(self, "neighbours", as_neighbours(self.neighbours))
 
 
@@ -42,8 +42,8 @@ class ApproxDP:
     neighbours: Neighbours
 
     def __post_init__(self):
-        _set(self, "epsilon", _not_negative("epsilon", self.epsilon))
-        _set(self, "delta", _not_negative("delta", self.delta))
+        _set(self, "epsilon", float(validate.not_negative_number("epsilon", self.epsilon)))
+        _set(self, "delta", float(validate.not_negative_number("delta", self.delta)))
         _set(self, "neighbours", as_neighbours(self.neighbours))
         if self.delta > 1:
             raise ValueError(f"delta must be at most 1, got {self.delta:g}.")
@@ -57,7 +57,7 @@ class ZCDP:
     neighbours: Neighbours
 
     def __post_init__(self):
-        _set(self, "rho", _not_negative("rho", self.rho))
+        _set(self, "rho", float(validate.not_negative_number("rho", self.rho)))
         _set(self, "neighbours", as_neighbours(self.neighbours))
 
 
@@ -69,7 +69,7 @@ class GDP:
     neighbours: Neighbours
 
     def __post_init__(self):
-        _set(self, "mu", _not_negative("mu", self.mu))
+        _set(self, "mu", float(validate.not_negative_number("mu", self.mu)))
         _set(self, "neighbours", as_neighbours(self.neighbours))
 
 
@@ -236,13 +236,6 @@ def _smallest(
     while decreasing(root) > target:
         root, step = root + step, 2 * step
     return float(root)
-
-
-def _not_negative(name: str, value: float) -> float:
-    number = float(validate.scalar(name, validate.finite(name, value)))
-    if number < 0:
-        raise ValueError(f"{name} must not be negative, got {number:g}.")
-    return number
 
 
 def _set(instance, name: str, value) -> None:

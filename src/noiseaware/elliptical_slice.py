@@ -47,9 +47,35 @@ class _Bracket(NamedTuple):
 
     low: Float[Array, ""]
     high: Float[Array, ""]
-    tried: Point
+    tried: Any
     is_inside: Bool[Array, ""]
     num_tried: Int[Array, ""]
+
+
+def shrink(
+    key: PRNGKeyArray,
+    at_angle: Callable[[Array], tuple[Any, Bool[Array, ""]]],
+    start: Any,
+    is_done: Bool[Array, ""] | bool = False,
+) -> Any:
+    """The first point inside, at angles from a bracket around 0, where ``start`` is; one outside
+    becomes an end of the bracket [MAM10]. ``at_angle`` returns a point and whether it is inside.
+    """
+    places = randomness.uniform(key, (1 + MAX_TRIES,))
+
+    def attempt(bracket: _Bracket) -> _Bracket:
+        angle = bracket.low + (bracket.high - bracket.low) * places[bracket.num_tried]
+        low = jnp.where(angle < 0, angle, bracket.low)
+        high = jnp.where(angle < 0, bracket.high, angle)
+        return _Bracket(low, high, *at_angle(angle), bracket.num_tried + 1)
+
+    def goes_on(bracket: _Bracket):
+        return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
+
+    high = 2 * jnp.pi * places[MAX_TRIES]
+    begin = _Bracket(high - 2 * jnp.pi, high, start, jnp.asarray(is_done), jnp.zeros((), int))
+    end = jax.lax.while_loop(goes_on, attempt, begin)
+    return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, start)
 
 
 def move(key: PRNGKeyArray, at: Point, log_density: Callable[[Array], tuple[Array, Any]]) -> Point:
@@ -66,23 +92,10 @@ def move(key: PRNGKeyArray, at: Point, log_density: Callable[[Array], tuple[Arra
         return -(FREEDOM + size) / 2 * jnp.log1p(whitened @ whitened / FREEDOM)
 
     level = at.log_density - log_reference(at.whitened) - randomness.exponential(key_level)
-    places = randomness.uniform(key_places, (1 + MAX_TRIES,))
 
-    def attempt(bracket: _Bracket) -> _Bracket:
-        width = bracket.high - bracket.low
-        angle = bracket.low + width * places[bracket.num_tried]
+    def at_angle(angle):
         whitened = at.whitened * jnp.cos(angle) + direction * jnp.sin(angle)
         tried = Point(whitened, *log_density(whitened))
-        is_inside = tried.log_density - log_reference(whitened) > level
-        # A point outside becomes an end of the bracket, which keeps the current one, angle 0.
-        low = jnp.where(angle < 0, angle, bracket.low)
-        high = jnp.where(angle < 0, bracket.high, angle)
-        return _Bracket(low, high, tried, is_inside, bracket.num_tried + 1)
+        return tried, tried.log_density - log_reference(whitened) > level
 
-    def goes_on(bracket: _Bracket):
-        return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
-
-    high = 2 * jnp.pi * places[MAX_TRIES]
-    start = _Bracket(high - 2 * jnp.pi, high, at, jnp.array(False), jnp.zeros((), int))
-    end = jax.lax.while_loop(goes_on, attempt, start)
-    return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, at)
+    return shrink(key_places, at_angle, at)

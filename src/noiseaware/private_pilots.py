@@ -13,11 +13,10 @@ The squares of mu add, so a share is of these. Draws of a pilot follow from what
 """
 
 import abc
-import dataclasses
 import math
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,11 +31,10 @@ from noiseaware.mechanisms import Gaussian
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
-from noiseaware.private_mcmc import Penalty, PrivateSampler
+from noiseaware.private_mcmc import Penalty
+from noiseaware.private_mcmc.access import Access
 from noiseaware.private_mcmc.budgets import max_iterations
 from noiseaware.private_mcmc.chains import run
-from noiseaware.private_mcmc.host_noise import Source
-from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, Target, num_bits, sensitivity
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.publishing import calibrate, publish, simulate_release
 from noiseaware.release import Release
@@ -58,41 +56,6 @@ class Learned(NamedTuple):
 
     params: Params
     squared_mu: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Access:
-    """How pilots and chains reach the records: with the noise of this source, or of the seed where
-    the run is a simulated one.
-    """
-
-    columns: Any
-    num_records: int
-    neighbours: Neighbours
-    model: Model
-    source: Source
-    seed: int | None
-
-    def queries(self, sampler: PrivateSampler, like: Params, temperature: float) -> Queries:
-        dims = unconstrain(self.model.supports, like)[0].size
-        scale = sampler.scale
-        if scale.shape not in ((), (dims,), (dims, dims)):
-            raise ValueError(
-                f"scale must be one number or one for each of {dims} unconstrained params, or a "
-                f"triangle of them, got shape {scale.shape}."
-            )
-        units = scale if scale.ndim == 2 else np.diag(np.broadcast_to(scale, dims))
-        # Under add_remove the number of records is secret, and sets nothing.
-        is_public = self.neighbours is Neighbours.REPLACE
-        most = self.num_records if is_public else MAX_RECORDS[self.neighbours]
-        of_one = sensitivity(self.neighbours)
-        return Queries(
-            Target(self.model, like, jnp.asarray(units), jnp.asarray(temperature)),
-            self.columns,
-            bits=num_bits(most, of_one * max(sampler.multipliers)),
-            sensitivity=of_one,
-            is_study=self.seed is not None,
-        )
 
 
 class Pilot(eqx.Module):

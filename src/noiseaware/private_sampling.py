@@ -30,13 +30,13 @@ from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.private_mcmc import PrivateSampler
+from noiseaware.private_mcmc.access import Access
 from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
-from noiseaware.private_mcmc.private_sampler import positive
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape, sensitivity
 from noiseaware.private_mcmc.tuning import expected_effective, tune
-from noiseaware.private_pilots import Access, Learned, Pilot
+from noiseaware.private_pilots import Learned, Pilot
 from noiseaware.release import Noise
 from noiseaware.running import progress_bar
 from noiseaware.schema import Category, Neighbours, as_records
@@ -100,7 +100,7 @@ def private_sample(
     if not model.has_densities:
         raise ValueError(f"{type(model).__name__} must have log_prior and log_record, got neither.")
     chains = validate.positive_integer("chains", chains)
-    temperature = float(positive("temperature", temperature))
+    temperature = float(validate.positive_number("temperature", temperature))
     if not 0 <= discard < 1:
         raise ValueError(f"discard must be a share of at least 0 and below 1, got {discard}.")
     if iterations is not None:

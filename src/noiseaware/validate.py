@@ -27,6 +27,17 @@ def positive(name: str, value: Any) -> np.ndarray:
     return array
 
 
+def positive_number(name: str, value: Any) -> np.ndarray:
+    return scalar(name, positive(name, value))
+
+
+def not_negative_number(name: str, value: Any) -> np.ndarray:
+    number = scalar(name, finite(name, value))
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, got {number:g}.")
+    return number
+
+
 def scalar(name: str, array: np.ndarray) -> np.ndarray:
     if array.ndim != 0:
         raise ValueError(f"{name} must be one number, got an array of shape {array.shape}.")

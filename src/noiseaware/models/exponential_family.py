@@ -72,26 +72,6 @@ class ExponentialFamily(Model):
         x, log_weight = self.domain.points(log_density, bounds)
         return x, log_weight + jax.vmap(jax.vmap(log_density))(x)
 
-    @property
-    def has_noise_map(self):
-        return type(self).noise is not ExponentialFamily.noise
-
-    def sample_noise(self, key, num_records):
-        raise NotImplementedError(f"{type(self).__name__} has no sample_noise.")
-
-    def record(self, params, noise):
-        raise NotImplementedError(f"{type(self).__name__} has no record.")
-
-    def noise(self, params, record, fresh):
-        raise NotImplementedError(f"{type(self).__name__} has no noise.")
-
-    @property
-    def has_records(self):
-        return (
-            type(self).record is not ExponentialFamily.record
-            or type(self).sample_records is not Model.sample_records
-        )
-
     def sample_posterior(self, key, params, records):
         column = records[self.column]
         sums = jnp.sum(jax.vmap(self.sufficient)(column), axis=0)

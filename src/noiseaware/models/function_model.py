@@ -113,10 +113,6 @@ class FunctionModel(Model):
         return numbered_axes(dict(self.shapes))
 
     @property
-    def has_noise_map(self):
-        return False
-
-    @property
     def has_posterior_step(self):
         return self.posterior_function is not None
 
@@ -139,15 +135,6 @@ class FunctionModel(Model):
     def sample_records(self, key, params, num_records, known=None):
         draw = jax.vmap(self._record, in_axes=(0, None, 0))
         return draw(jr.split(key, num_records), params, known or {})
-
-    def sample_noise(self, key, num_records):
-        raise NotImplementedError("a FunctionModel has no noise map.")
-
-    def record(self, params, noise):
-        raise NotImplementedError("a FunctionModel has no noise map.")
-
-    def noise(self, params, record, fresh):
-        raise NotImplementedError("a FunctionModel has no noise map.")
 
     def _record(self, key, params, known):
         arguments = (key, params, known) if self.known_kinds else (key, params)

@@ -45,12 +45,13 @@ class Model(eqx.Module):
         """Whether ``sample_noise``, ``record`` and ``noise`` are there; if not, ``sample_records``
         must be, and only plain sweeps can be made.
         """
-        return True
+        return type(self).noise is not Model.noise
 
     @property
     def has_records(self) -> bool:
         """Whether records can be drawn, by a noise map or in another way."""
-        return True
+        has_own = type(self).sample_records is not Model.sample_records
+        return has_own or type(self).record is not Model.record
 
     @property
     def has_normal_noise(self) -> bool:
@@ -87,25 +88,25 @@ class Model(eqx.Module):
     def log_record(self, params: Params, record: Record) -> Float[Array, ""]:
         """``log f(record | params)``; minus infinity outside the support."""
 
-    @abc.abstractmethod
     def sample_noise(self, key: PRNGKeyArray, num_records: int) -> Records:
         """Noise of ``num_records`` records, free of params, drawn in one call; without what is
         known.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no sample_noise.")
 
-    @abc.abstractmethod
     def record(self, params: Params, noise: Record) -> Record:
         """``phi(params, noise)``: one record, of law ``f(. | params)`` if the noise is fresh; its
         known columns are those of the noise.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no record.")
 
-    @abc.abstractmethod
     def noise(self, params: Params, record: Record, fresh: Record) -> Record:
         """Noise given params and one record: ``phi(params, .)`` inverted, with the known columns.
 
         Where several noises give the same record, a draw from them, made from ``fresh``, one
         record's noise out of ``sample_noise``.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no noise.")
 
     def sample_records(
         self, key: PRNGKeyArray, params: Params, num_records: int, known: Records | None = None

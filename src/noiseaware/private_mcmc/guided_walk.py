@@ -15,7 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from noiseaware.private_mcmc.host_noise import normals
 from noiseaware.private_mcmc.one_component import chosen
-from noiseaware.private_mcmc.private_sampler import Info, RatioSampler, is_accepted
+from noiseaware.private_mcmc.private_sampler import RatioSampler
 from noiseaware.private_mcmc.queries import Position
 
 
@@ -52,9 +52,7 @@ class GuidedPenalty(RatioSampler):
         component = chosen(noise.component, state.position.size)
         move = self.step_size * noise.distance * state.directions[component]
         proposal = state.position.at[component].add(move)
-        answer = self.ask(queries, state.position, proposal, noise.ratio)
-        accepted = is_accepted(noise.uniform, answer, queries, state.position, proposal)
-        position = jnp.where(accepted, proposal, state.position)
+        position, info = self.decide(queries, state.position, proposal, noise.ratio, noise.uniform)
         turned = state.directions.at[component].multiply(-1.0)
-        directions = jnp.where(accepted, state.directions, turned)
-        return State(position, directions), Info(accepted, answer.clipped)
+        directions = jnp.where(info.is_accepted, state.directions, turned)
+        return State(position, directions), info

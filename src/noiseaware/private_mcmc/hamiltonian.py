@@ -33,8 +33,6 @@ from noiseaware.private_mcmc.private_sampler import (
     PrivateSampler,
     as_scale,
     is_accepted,
-    not_negative,
-    positive,
 )
 from noiseaware.private_mcmc.queries import Answer, Position, Queries
 
@@ -88,11 +86,11 @@ class HamiltonianPenalty(PrivateSampler):
     ):
         self.reuse_gradient = reuse_gradient
         self.num_steps = validate.positive_integer("num_steps", num_steps)
-        self.step_size = positive("step_size", step_size)
-        self.clip = positive("clip", clip)
-        self.gradient_clip = positive("gradient_clip", gradient_clip)
-        self.noise_multiplier = not_negative("noise_multiplier", noise_multiplier)
-        self.gradient_noise_multiplier = not_negative(
+        self.step_size = validate.positive_number("step_size", step_size)
+        self.clip = validate.positive_number("clip", clip)
+        self.gradient_clip = validate.positive_number("gradient_clip", gradient_clip)
+        self.noise_multiplier = validate.not_negative_number("noise_multiplier", noise_multiplier)
+        self.gradient_noise_multiplier = validate.not_negative_number(
             "gradient_noise_multiplier", gradient_noise_multiplier
         )
         self.scale = as_scale(scale)

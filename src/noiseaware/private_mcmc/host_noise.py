@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 Shape = tuple[int, ...]
+MAX_STDDEV = 2.0**58  # so that int64 holds noise and sums together
 
 
 class Source(Protocol):
@@ -57,7 +58,7 @@ class Simulated:
 
 def check_stddev(stddev: float) -> None:
     """What int64 cannot hold would be cut at its end, where it hides nothing."""
-    if not 0 <= stddev <= 2.0**58:
+    if not 0 <= stddev <= MAX_STDDEV:
         raise ValueError(f"stddev of whole noise must be at most 2^58, got {stddev:g}.")
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from noiseaware.private_mcmc.host_noise import normals
-from noiseaware.private_mcmc.private_sampler import Info, RatioSampler, is_accepted
+from noiseaware.private_mcmc.private_sampler import RatioSampler
 from noiseaware.private_mcmc.queries import Position
 
 
@@ -28,9 +28,6 @@ class Noise(NamedTuple):
 class OneComponentPenalty(RatioSampler):
     """One param moves at a time."""
 
-    def draw_start_noise(self, source, shape, dims, unit):
-        return ()
-
     def draw_noise(self, source, shape, dims, unit):
         return Noise(
             source.uniforms(shape),
@@ -45,10 +42,8 @@ class OneComponentPenalty(RatioSampler):
     def step(self, noise, state, queries):
         component = chosen(noise.component, state.position.size)
         proposal = state.position.at[component].add(self.step_size * noise.proposal)
-        answer = self.ask(queries, state.position, proposal, noise.ratio)
-        accepted = is_accepted(noise.uniform, answer, queries, state.position, proposal)
-        position = jnp.where(accepted, proposal, state.position)
-        return State(position), Info(accepted, answer.clipped)
+        position, info = self.decide(queries, state.position, proposal, noise.ratio, noise.uniform)
+        return State(position), info
 
 
 def chosen(uniform: Float[Array, ""], dims: int) -> Int[Array, ""]:

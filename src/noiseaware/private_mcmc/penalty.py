@@ -7,11 +7,10 @@ the target invariant. An iteration asks for one log ratio: k iterations cost
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jaxtyping import ArrayLike, Float, Int
 
 from noiseaware.private_mcmc.host_noise import normals
-from noiseaware.private_mcmc.private_sampler import Info, RatioSampler, is_accepted
+from noiseaware.private_mcmc.private_sampler import RatioSampler
 from noiseaware.private_mcmc.queries import Position
 
 
@@ -28,9 +27,6 @@ class Noise(NamedTuple):
 class Penalty(RatioSampler):
     """All params move at once."""
 
-    def draw_start_noise(self, source, shape, dims, unit):
-        return ()
-
     def draw_noise(self, source, shape, dims, unit):
         return Noise(
             normals(source, (*shape, dims)),
@@ -43,7 +39,5 @@ class Penalty(RatioSampler):
 
     def step(self, noise, state, queries):
         proposal = state.position + self.step_size * noise.proposal
-        answer = self.ask(queries, state.position, proposal, noise.ratio)
-        accepted = is_accepted(noise.uniform, answer, queries, state.position, proposal)
-        position = jnp.where(accepted, proposal, state.position)
-        return State(position), Info(accepted, answer.clipped)
+        position, info = self.decide(queries, state.position, proposal, noise.ratio, noise.uniform)
+        return State(position), info

@@ -97,9 +97,9 @@ class RatioSampler(PrivateSampler):
     scale: np.ndarray
 
     def __init__(self, *, step_size, clip, noise_multiplier, scale=1.0):
-        self.step_size = positive("step_size", step_size)
-        self.clip = positive("clip", clip)
-        self.noise_multiplier = not_negative("noise_multiplier", noise_multiplier)
+        self.step_size = validate.positive_number("step_size", step_size)
+        self.clip = validate.positive_number("clip", clip)
+        self.noise_multiplier = validate.not_negative_number("noise_multiplier", noise_multiplier)
         self.scale = as_scale(scale)
 
     @property
@@ -112,14 +112,22 @@ class RatioSampler(PrivateSampler):
     def squared_mu(self, iterations):
         return iterations / float(self.noise_multiplier) ** 2
 
-    def ask(self, queries: Queries, position: Position, proposal: Position, noise) -> Answer:
-        return queries.log_ratio(
+    def draw_start_noise(self, source, shape, dims, unit):
+        return ()
+
+    def decide(
+        self, queries: Queries, position: Position, proposal: Position, noise, uniform
+    ) -> tuple[Position, Info]:
+        """Where a symmetric proposal leads: there or, if it is not accepted, nowhere."""
+        answer = queries.log_ratio(
             position,
             proposal,
             clip=self.clip,
             noise_multiplier=self.noise_multiplier,
             noise=noise,
         )
+        accepted = is_accepted(uniform, answer, queries, position, proposal)
+        return jnp.where(accepted, proposal, position), Info(accepted, answer.clipped)
 
 
 def as_scale(value: Any) -> np.ndarray:
@@ -130,17 +138,6 @@ def as_scale(value: Any) -> np.ndarray:
     if not is_square or np.any(np.triu(scale, 1)) or not np.all(np.diagonal(scale) > 0):
         raise ValueError("scale must be a lower triangle with a positive diagonal, if a matrix.")
     return scale
-
-
-def positive(name: str, value: Any) -> np.ndarray:
-    return validate.scalar(name, validate.positive(name, value))
-
-
-def not_negative(name: str, value: Any) -> np.ndarray:
-    number = validate.scalar(name, validate.finite(name, value))
-    if number < 0:
-        raise ValueError(f"{name} must not be negative, got {number:g}.")
-    return number
 
 
 def is_accepted(

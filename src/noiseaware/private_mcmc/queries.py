@@ -38,11 +38,11 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
+from noiseaware.private_mcmc.host_noise import MAX_STDDEV
 from noiseaware.schema import Neighbours, Record, Records
 
 SEGMENT_RECORDS = 2**16
 MAX_RECORDS = {Neighbours.REPLACE: 2**31, Neighbours.ADD_REMOVE: 2**27}
-MAX_STDDEV = 2.0**57  # of whole normals, so that int64 holds their sum with anything
 JUST_BELOW_1 = 1 - 2.0**-40  # so that rounding while scaling leaves no vector outside the ball
 
 Position = Float[Array, " d"]

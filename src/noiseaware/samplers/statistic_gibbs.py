@@ -31,16 +31,15 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax.scipy import linalg
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
-from noiseaware import randomness
+from noiseaware import elliptical_slice, randomness
 from noiseaware.models.domain import Bounds
 from noiseaware.models.exponential_family import ExponentialFamily
 from noiseaware.models.model import Params
 from noiseaware.schema import Record
 
 NUM_TRIES = 4
-MAX_SHRINKS = 100  # a bracket shrunk that often is a point
 STARTS_A_CHAIN, MAX_HALVINGS = 4, 60
 MIN_RESIDUAL = 1e-12  # of a column's length: below it is rounding
 
@@ -138,31 +137,15 @@ def step(
     first = jnp.argmax(are_possible)
     is_new = are_possible[first]
     start = jnp.where(is_new, tries[first], jnp.concatenate([state.total, state.sums]))
-    both = _slice(key_slice, start, centre, other - centre, is_possible, is_done=is_new)
+
+    def at_angle(angle):
+        both = centre + (start - centre) * jnp.cos(angle) + (other - centre) * jnp.sin(angle)
+        return both, is_possible(both)
+
+    both = elliptical_slice.shrink(key_slice, at_angle, start, is_done=is_new)
     total, sums = both[: len(released)], both[len(released) :]
     info = StatisticGibbsInfo(jnp.asarray(is_new, float), log_density(total))
     return StatisticGibbsState(params, total, sums), info
-
-
-def _slice(key, start, centre, direction, is_possible, *, is_done: Bool[Array, ""]):
-    """Along ``centre + (start - centre) cos + direction sin``, unless done already."""
-    places = randomness.uniform(key, (MAX_SHRINKS + 1,))
-
-    def attempt(bracket):
-        low, high, _, _, count = bracket
-        angle = low + (high - low) * places[count]
-        tried = centre + (start - centre) * jnp.cos(angle) + direction * jnp.sin(angle)
-        # A place that is not possible becomes an end; angle 0, where it started, stays inside.
-        low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-        return low, high, tried, is_possible(tried), count + 1
-
-    def goes_on(bracket):
-        return ~bracket[3] & (bracket[4] < MAX_SHRINKS)
-
-    high = 2 * jnp.pi * places[MAX_SHRINKS]
-    begin = (high - 2 * jnp.pi, high, start, is_done, jnp.zeros((), int))
-    _, _, end, is_inside, _ = jax.lax.while_loop(goes_on, attempt, begin)
-    return jnp.where(is_inside, end, start)
 
 
 def log_likelihood(law: SumLaw, num_records, released, scales) -> Float[Array, ""]:

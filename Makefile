@@ -31,9 +31,9 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
-# make reproduce [ONLY=name] [QUICK=1]
+# make reproduce [ONLY=name [PART=table]] [QUICK=1]
 reproduce: $(INSTALLED)
-	$(BIN)/python -m experiments $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+	$(BIN)/python -m experiments $(if $(ONLY),--only $(ONLY)) $(if $(PART),--part $(PART)) $(if $(QUICK),--quick)
 
 wheel: $(INSTALLED)
 	$(BIN)/python -m build --wheel --no-isolation

@@ -21,6 +21,22 @@ def write(path: Path, rows: Rows, seed: int) -> None:
             )
 
 
+def read(path: Path) -> Rows:
+    """What was written, numbers as numbers."""
+    with open(path, newline="") as file:
+        file.readline()
+        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str):
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
 def values_of(rows: Rows, key: str) -> list:
     """Distinct, in the order in which they come."""
     return list(dict.fromkeys(row[key] for row in rows))

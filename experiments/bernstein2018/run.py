@@ -264,17 +264,41 @@ class Found:
         return functools.partial(getattr(self, check), model)
 
 
-def run(quick: bool) -> None:
-    num_sets, sizes = (200, (10, 100, 1000)) if quick else (1000, SIZES)
-    tables = dict(zip(("calibration", "ecdfs"), calibration(num_sets, sizes), strict=True))
-    tables |= {"utility": utility(num_sets // 10, sizes), "traces": traces()}
+def _scale(quick: bool) -> tuple[int, tuple[int, ...]]:
+    """Data sets a cell, and their sizes."""
+    return (200, (10, 100, 1000)) if quick else (1000, SIZES)
+
+
+TABLES = ("calibration", "ecdfs", "utility", "traces")
+
+
+def _calibration(quick: bool) -> dict[str, Rows]:
+    return dict(zip(TABLES[:2], calibration(*_scale(quick)), strict=True))
+
+
+def _utility(quick: bool) -> dict[str, Rows]:
+    num_sets, sizes = _scale(quick)
+    return {"utility": utility(num_sets // 10, sizes)}
+
+
+def _every_size(quick: bool) -> dict[str, Rows]:
+    return {} if quick else {"every_size": every_size(10_000)}
+
+
+PARTS = {
+    "calibration": _calibration,
+    "utility": _utility,
+    "traces": lambda quick: {"traces": traces()},
+    "every_size": _every_size,
+}
+
+
+def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
     claims = Found(**tables).claims()
     for row in claims:
         print(f"[{row['figure']}] {row['claim']}: {row['found']} ({row['figures']})")
-    if not quick:
+    if folder is not None:
         from experiments.bernstein2018 import pictures
 
-        for name, rows in (tables | {"claims": claims}).items():
-            write(HERE / "results" / f"{name}.csv", rows, SEED)
-        pictures.draw(HERE / "results", **tables)
-        write(HERE / "results" / "every_size.csv", every_size(10_000), SEED)
+        write(folder / "claims.csv", claims, SEED)
+        pictures.draw(folder, **tables)

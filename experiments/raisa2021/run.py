@@ -312,36 +312,27 @@ def claims(iterations: Rows, cells: Rows, clipped: Rows) -> dict[str, Callable[[
     }
 
 
-def run(quick: bool) -> None:
-    print("iterations by accountant")
-    iterations = iterations_by_accountant()
-    print("utility at the thesis's settings")
-    cells = utility(quick)
-    print("starts of curators")
-    starts = starts_of_curators(quick)
-    print("a chain, or a release")
-    advised = advice(quick)
-    print("clipping alone")
-    clipped = clipping(quick)
-    if quick:
-        return
-    folder = HERE / "results"
-    tables = {
-        "iterations": iterations,
-        "utility": cells,
-        "starts": starts,
-        "advice": advised,
-        "clipping": clipped,
-    }
-    for name, rows in tables.items():
-        write(folder / f"{name}.csv", rows, SEED)
+PARTS = {
+    "iterations": lambda quick: {"iterations": iterations_by_accountant()},
+    "utility": lambda quick: {"utility": utility(quick)},
+    "starts": lambda quick: {"starts": starts_of_curators(quick)},
+    "advice": lambda quick: {"advice": advice(quick)},
+    "clipping": lambda quick: {"clipping": clipping(quick)},
+}
+TABLES = tuple(PARTS)
+
+
+def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
+    if folder is None:
+        return  # a quick run has too few cells
+    used = tables["iterations"], tables["utility"], tables["clipping"]
     with open(HERE / "expected.csv") as file:
         expected = list(csv.DictReader(file))
-    checks = claims(iterations, cells, clipped)
+    checks = claims(*used)
     found = [row | {"confirmed": checks[row["check"]]()} for row in expected]
     write(folder / "claims.csv", found, SEED)
     for row in found:
         print("confirmed" if row["confirmed"] else "REFUTED  ", row["figure"], row["claim"])
     from experiments.raisa2021 import pictures
 
-    pictures.draw(folder, iterations, cells, clipped)
+    pictures.draw(folder, *used)

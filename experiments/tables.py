@@ -17,7 +17,7 @@ def write(path: Path, rows: Rows, seed: int) -> None:
         writer.writeheader()
         for row in rows:
             writer.writerow(
-                {key: f"{x:.5g}" if isinstance(x, float) else x for key, x in row.items()}
+                {key: f"{x:.4g}" if isinstance(x, float) else x for key, x in row.items()}
             )
 
 

@@ -355,6 +355,9 @@ def test_an_improper_prior_needs_a_start():
     draws = sample(data, Circle(1e-2), start={"theta": [0.0, 3.0]}, seed=0)
     assert not hasattr(draws, "prior")
     assert np.all(np.isnan(na.summarize(draws)["prior_sd"]))
+    apart = {"theta": [[0.0, 3.0], [0.0, -3.0]]}  # one for each chain
+    draws = sample(data, Circle(1e-2), start=apart, seed=0, chains=2, iterations=2, discard=0.0)
+    np.testing.assert_array_equal(np.sign(draws.posterior["theta"].values[:, 0, 1]), [1, -1])
 
 
 def test_a_large_delta_is_warned_of():
@@ -568,7 +571,7 @@ def test_a_budget_that_buys_no_draws_is_refused_before_anything_is_spent(monkeyp
     data = {"owns": np.random.default_rng(0).uniform(size=2_000) < 0.4}
     budget = na.ApproxDP(0.3, 1e-6, "replace")
     for start in (None, na.PilotChain(share=0.2)):
-        with pytest.raises(ValueError, match="must buy 20 effective draws"):
+        with pytest.raises(na.SmallBudgetError, match="must buy 20 effective draws"):
             sample(data, na.BetaBernoulli("owns"), na.Penalty, budget, start=start)
 
 

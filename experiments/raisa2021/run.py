@@ -7,9 +7,9 @@ The twenty chains of a cell have a budget each, as in the thesis: one call with 
 
 import csv
 import functools
+import itertools
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,8 @@ NUM_CHAINS, NUM_REFERENCE = 20, 1000
 CLIP_BOUNDS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1000.0)
 QUICK = ("flat-2", "tempered-2", "correlated-2", "circle")
 NUM_PILOTS, PILOT_EPSILONS, PILOT_SHARE = 5, (1.0, 4.0), 0.2
+# Of a budget that buys too few draws for settings to be tuned: no run, nothing spent.
+REFUSED = {"iterations": 0, "distance": math.nan, "worst": math.nan, "ratios_clipped": math.nan}
 PILOTED = ("flat-2", "flat-10", "tempered-2", "gauss-30", "narrow-2", "correlated-2")
 
 
@@ -70,11 +72,11 @@ def iterations_by_accountant() -> Rows:
     ]  # fmt: skip
 
 
-def utility(quick: bool) -> Rows:
+def utility(quick: bool, names: Iterable[str] = PROBLEMS) -> Rows:
     """Median distance and quartiles over chains that start near the truth, as the thesis's do."""
     rows = []
     chains = 4 if quick else NUM_CHAINS
-    for name in QUICK if quick else PROBLEMS:
+    for name in QUICK if quick else names:
         problem = PROBLEMS[name]
         records, exact = data_of(name)
         starts = {"theta": problem.starts(SEED, chains)}
@@ -82,7 +84,6 @@ def utility(quick: bool) -> Rows:
             budget = na.ApproxDP(epsilon, problem.delta, "replace")
             shared = na.GDP(math.sqrt(chains * squared_mu_of(budget)) * (1 + 1e-9), "replace")
             for algorithm, sampler in problem.samplers().items():
-                begin = time.perf_counter()
                 draws = na.private_sample(
                     records, problem.model, sampler, shared, start=starts, chains=chains,
                     iterations=na.max_iterations(sampler, budget),
@@ -102,7 +103,6 @@ def utility(quick: bool) -> Rows:
                         "accepted": float(draws.sample_stats["accepted"].mean()),
                         "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
                         "gradients_clipped": _mean_of(draws, "gradients_clipped"),
-                        "seconds": time.perf_counter() - begin,
                     }
                 )
                 _say(rows[-1])
@@ -133,45 +133,55 @@ def release_pilot(problem: Problem) -> na.PilotRelease:
     return na.PilotRelease(statistics, share=PILOT_SHARE, estimate=estimate)
 
 
-def starts_of_curators(quick: bool) -> Rows:
+STARTS: dict[str, Callable[[Problem], na.PilotChain | na.PilotRelease | None]] = {
+    "prior": lambda problem: None,
+    "chain": lambda problem: na.PilotChain(share=PILOT_SHARE),
+    "release": release_pilot,
+}
+
+
+def starts_of_curators(quick: bool, names: Iterable[str] = PILOTED) -> Rows:
     """The same budgets with a start and settings that saw no record for free: tuned at the prior,
     after a pilot by chains, and after a pilot by a release.
     """
     rows = []
-    for name in ("correlated-2",) if quick else PILOTED:
-        problem = PROBLEMS[name]
-        records, exact = data_of(name)
-        ways = {
-            "prior": None,
-            "chain": na.PilotChain(share=PILOT_SHARE),
-            "release": release_pilot(problem),
-        }
-        kinds = (na.Penalty,) if quick else (na.Penalty, na.GuidedPenalty, na.HamiltonianPenalty)
-        for epsilon in PILOT_EPSILONS[:1] if quick else PILOT_EPSILONS:
-            budget = na.ApproxDP(epsilon, problem.delta, "replace")
-            for kind in kinds:
-                for way, start in ways.items():
-                    each = []
-                    for repeat in range(2 if quick else NUM_PILOTS):
-                        draws = na.private_sample(
-                            records, problem.model, kind, budget, start=start,
-                            temperature=problem.temperature, seed=SEED + repeat, progress=False,
-                        )  # fmt: skip
-                        each.append(distance(problem, draws.posterior["theta"].values[0], exact))
-                    rows.append(
-                        {
-                            "model": name,
-                            "algorithm": kind.__name__,
-                            "start": way,
-                            "epsilon": epsilon,
-                            "iterations": draws.attrs["iterations"],
-                            "distance": float(np.median(each)),
-                            "worst": max(each),
-                            "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
-                        }
-                    )
-                    _say(rows[-1])
+    cells = itertools.product(
+        ("correlated-2",) if quick else names,
+        PILOT_EPSILONS[:1] if quick else PILOT_EPSILONS,
+        (na.Penalty,) if quick else (na.Penalty, na.GuidedPenalty, na.HamiltonianPenalty),
+        STARTS,
+    )
+    for cell in cells:
+        rows.append(from_start(*cell, repeats=2 if quick else NUM_PILOTS))
+        _say(rows[-1])
     return rows
+
+
+def from_start(
+    name: str, epsilon: float, kind: type[na.PrivateSampler], start: str, repeats: int
+) -> dict:
+    problem = PROBLEMS[name]
+    records, exact = data_of(name)
+    budget = na.ApproxDP(epsilon, problem.delta, "replace")
+    row = {"model": name, "algorithm": kind.__name__, "start": start, "epsilon": epsilon}
+    try:
+        runs = [
+            na.private_sample(
+                records, problem.model, kind, budget, start=STARTS[start](problem),
+                temperature=problem.temperature, seed=SEED + repeat, progress=False,
+            )
+            for repeat in range(repeats)
+        ]  # fmt: skip
+    except na.SmallBudgetError:
+        return row | REFUSED
+    each = [distance(problem, draws.posterior["theta"].values[0], exact) for draws in runs]
+    clipped = [draws.sample_stats["ratios_clipped"].mean() for draws in runs]
+    return row | {
+        "iterations": runs[0].attrs["iterations"],
+        "distance": float(np.median(each)),
+        "worst": max(each),
+        "ratios_clipped": float(np.mean(clipped)),
+    }
 
 
 def clipping(quick: bool) -> Rows:

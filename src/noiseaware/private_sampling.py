@@ -52,6 +52,10 @@ ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 Shards = Callable[[], Iterable[Mapping[str, Any]]]
 
 
+class SmallBudgetError(ValueError):
+    """The budget buys too little. Nothing was spent."""
+
+
 def private_sample(
     records: Mapping[str, Any] | Shards,
     model: Model,
@@ -239,7 +243,7 @@ def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: 
     iterations = max_iterations(sampler, budget, chains=chains)
     expected = chains * expected_effective(sampler, dims, unit, iterations)
     if expected < MIN_EFFECTIVE:
-        raise ValueError(
+        raise SmallBudgetError(
             f"budget must buy {MIN_EFFECTIVE} effective draws, got {budget}, which buys about "
             f"{expected:.2g} of {type(model).__name__} with {type(sampler).__name__} and as many "
             "records. Publish a statistic and fit it in place of a chain, or take a larger budget "
@@ -296,7 +300,7 @@ def _iterations(sampler, budget, chains, iterations) -> int:
     most = max_iterations(sampler, budget, chains=chains)
     if most == 0:
         needed = math.sqrt(chains * sampler.squared_mu(1))
-        raise ValueError(
+        raise SmallBudgetError(
             f"budget must allow one iteration of each chain, got {budget}, which is GDP with mu "
             f"{math.sqrt(squared):.3g}; needed is {needed:.3g}. Take a larger noise_multiplier, "
             "fewer chains or a larger budget."
@@ -367,13 +371,9 @@ def _starts(key, model: Model, start, chains: int) -> Params:
     if set(start) != set(model.supports):
         raise ValueError(f"start must be of {sorted(model.supports)}, got {sorted(start)}.")
     given = {name: jnp.asarray(validate.finite(f"start of {name}", start[name])) for name in start}
-    try:
-        like = jax.eval_shape(model.sample_prior, jr.key(0))
-    except NotImplementedError:  # its shapes are those given, for all chains
-        like = given
     starts = {}
     for name, value in given.items():
-        shape = like[name].shape
+        shape = tuple(map(len, model.labels.get(name, {}).values()))
         if value.shape not in (shape, (chains, *shape)):
             raise ValueError(
                 f"start of {name} must have the shape {shape} or {(chains, *shape)}, got "

@@ -141,6 +141,8 @@ class Problem:
     hamiltonian: tuple[float, float, int, float, float, float]  # tau_l, tau_g, L, step, clips
     start_stddev: float
     num_tempered: int | None = None
+    # tau (here a variance's), step size, clip, batch; of Barker, step size and batch.
+    minibatch: dict[str, tuple] = dataclasses.field(default_factory=dict)
 
     @property
     def temperature(self) -> float:
@@ -191,6 +193,23 @@ class Problem:
         )
         return samplers
 
+    def batch_samplers(self) -> dict[str, na.PrivateSampler]:
+        return {name: self._of_batches(name, *rest) for name, rest in self.minibatch.items()}
+
+    def _of_batches(self, name: str, *settings) -> na.PrivateSampler:
+        """Poisson batches in place of the thesis's fixed ones, with noise of twice ``sqrt(tau)`` in
+        units of a contribution: as many iterations as the Fourier accountant allows the thesis, and
+        about as much noise, with a guarantee.
+        """
+        batch, rest = settings[-1], settings[:-1]
+        if name == "barker":
+            asked = na.FixedBatches(num_records=self.num_records, size=batch)
+            return na.Barker(step_size=rest[0], batches=asked)
+        tau, step, clip = rest
+        kind = na.GuidedPenalty if name == "minibatch guided" else na.Penalty
+        poisson = na.PoissonBatches(num_records=self.num_records, size=batch)
+        return kind(noise_multiplier=2 * np.sqrt(tau), step_size=step, clip=clip, batches=poisson)
+
 
 def _banana(dims: int, curvature: float) -> Banana:
     return Banana(curvature, [20.0, 2.5, *[1.0] * (dims - 2)])
@@ -200,18 +219,38 @@ PROBLEMS = {
     "flat-2": Problem(
         _banana(2, 20.0), 100_000, (0.1, 0.008, 2.0), (0.1, 0.008, 1.8),
         (0.1, 0.4, 10, 0.0005, 2.0, 1.0), 0.02,
+        minibatch={
+            "minibatch": (0.7, 0.001, 1.0, 1000),
+            "minibatch guided": (0.7, 0.001, 1.0, 1000),
+            "barker": (0.0008, 1300),
+        },
     ),
     "flat-10": Problem(
         _banana(10, 20.0), 200_000, (0.1, 0.0015, 2.0), (0.1, 0.0015, 3.0),
         (0.05, 0.2, 10, 0.00015, 2.5, 3.0), 0.02,
+        minibatch={
+            "minibatch": (0.6, 0.0001, 3.0, 1000),
+            "minibatch guided": (0.5, 0.00032, 2.0, 1000),
+            "barker": (0.0008, 2600),
+        },
     ),
     "tempered-2": Problem(
         _banana(2, 20.0), 100_000, (0.2, 0.035, 5.0), (0.2, 0.04, 3.5),
         (0.2, 0.6, 10, 0.01, 2.5, 2.0), 0.02, 1000,
+        minibatch={
+            "minibatch": (1.5, 0.025, 4.0, 1000),
+            "minibatch guided": (2.0, 0.04, 4.0, 1000),
+            "barker": (0.12, 1300),
+        },
     ),
     "tempered-10": Problem(
         _banana(10, 20.0), 200_000, (0.18, 0.02, 3.0), (0.1, 0.04, 3.0),
         (0.08, 0.2, 10, 0.015, 2.5, 3.5), 0.02, 1000,
+        minibatch={
+            "minibatch": (0.7, 0.02, 2.0, 1200),
+            "minibatch guided": (0.8, 0.028, 2.0, 1200),
+            "barker": (0.04, 2600),
+        },
     ),
     "gauss-30": Problem(
         _banana(30, 0.0), 200_000, (0.06, 0.00084, 3.0), (0.2, 0.00084, 3.0),

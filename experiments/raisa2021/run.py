@@ -75,38 +75,58 @@ def iterations_by_accountant() -> Rows:
 def utility(quick: bool, names: Iterable[str] = PROBLEMS) -> Rows:
     """Median distance and quartiles over chains that start near the truth, as the thesis's do."""
     rows = []
-    chains = 4 if quick else NUM_CHAINS
     for name in QUICK if quick else names:
-        problem = PROBLEMS[name]
-        records, exact = data_of(name)
-        starts = {"theta": problem.starts(SEED, chains)}
         for epsilon in EPSILONS[name][::3] if quick else EPSILONS[name]:
-            budget = na.ApproxDP(epsilon, problem.delta, "replace")
-            shared = na.GDP(math.sqrt(chains * squared_mu_of(budget)) * (1 + 1e-9), "replace")
-            for algorithm, sampler in problem.samplers().items():
-                draws = na.private_sample(
-                    records, problem.model, sampler, shared, start=starts, chains=chains,
-                    iterations=na.max_iterations(sampler, budget),
-                    temperature=problem.temperature, seed=SEED, progress=False,
-                )  # fmt: skip
-                each = distances(problem, draws, exact)
-                low, middle, high = np.quantile(each, [0.25, 0.5, 0.75])
-                rows.append(
-                    {
-                        "model": name,
-                        "algorithm": algorithm,
-                        "epsilon": epsilon,
-                        "iterations": draws.attrs["iterations"],
-                        "distance": middle,
-                        "quartile_1": low,
-                        "quartile_3": high,
-                        "accepted": float(draws.sample_stats["accepted"].mean()),
-                        "ratios_clipped": float(draws.sample_stats["ratios_clipped"].mean()),
-                        "gradients_clipped": _mean_of(draws, "gradients_clipped"),
-                    }
-                )
+            budget = na.ApproxDP(epsilon, PROBLEMS[name].delta, "replace")
+            for algorithm, sampler in PROBLEMS[name].samplers().items():
+                chains = 4 if quick else NUM_CHAINS
+                mu = math.sqrt(chains * squared_mu_of(budget)) * (1 + 1e-9)
+                shared = na.GDP(mu, "replace")
+                rows.append(from_truth(name, algorithm, sampler, budget, shared, chains))
                 _say(rows[-1])
     return rows
+
+
+def minibatch(quick: bool, names: Iterable[str] = PROBLEMS) -> Rows:
+    """The same for algorithms that ask batches, where the thesis has settings for them."""
+    rows = []
+    for name in QUICK if quick else names:
+        for epsilon in EPSILONS[name][::3] if quick else EPSILONS[name]:
+            budget = na.ApproxDP(epsilon, PROBLEMS[name].delta, "replace")
+            for algorithm, sampler in PROBLEMS[name].batch_samplers().items():
+                chains = 4 if quick else NUM_CHAINS
+                # What one chain each may spend, they all may: epsilons and deltas add.
+                shared = na.ApproxDP(chains * epsilon, chains * budget.delta, "replace")
+                rows.append(from_truth(name, algorithm, sampler, budget, shared, chains))
+                _say(rows[-1])
+    return rows
+
+
+def from_truth(name: str, algorithm: str, sampler, budget, shared, chains: int) -> dict:
+    """A row: each chain has the budget, all of them together have ``shared``."""
+    problem = PROBLEMS[name]
+    records, exact = data_of(name)
+    row = {"model": name, "algorithm": algorithm, "epsilon": budget.epsilon}
+    iterations = na.max_iterations(sampler, budget)
+    if iterations < 2:
+        keys = ("distance", "quartile_1", "quartile_3", "accepted", "ratios_clipped",
+                "gradients_clipped")  # fmt: skip
+        return row | {"iterations": iterations} | dict.fromkeys(keys, math.nan)
+    draws = na.private_sample(
+        records, problem.model, sampler, shared, start={"theta": problem.starts(SEED, chains)},
+        chains=chains, iterations=iterations, temperature=problem.temperature, seed=SEED,
+        progress=False,
+    )  # fmt: skip
+    low, middle, high = np.quantile(distances(problem, draws, exact), [0.25, 0.5, 0.75])
+    return row | {
+        "iterations": iterations,
+        "distance": float(middle),
+        "quartile_1": float(low),
+        "quartile_3": float(high),
+        "accepted": float(draws.sample_stats["accepted"].mean()),
+        "ratios_clipped": _mean_of(draws, "ratios_clipped"),
+        "gradients_clipped": _mean_of(draws, "gradients_clipped"),
+    }
 
 
 def _mean_of(draws, name: str) -> float:
@@ -325,6 +345,7 @@ def claims(iterations: Rows, cells: Rows, clipped: Rows) -> dict[str, Callable[[
 PARTS = {
     "iterations": lambda quick: {"iterations": iterations_by_accountant()},
     "utility": lambda quick: {"utility": utility(quick)},
+    "minibatch": lambda quick: {"minibatch": minibatch(quick)},
     "starts": lambda quick: {"starts": starts_of_curators(quick)},
     "advice": lambda quick: {"advice": advice(quick)},
     "clipping": lambda quick: {"clipping": clipping(quick)},

@@ -25,7 +25,8 @@ _HOMES = {
     "models.numpyro_model": ("NumpyroModel",),
     "models.support": ("Positive", "RealLine", "Simplex", "UnitInterval"),
     "private_mcmc": (
-        "GuidedPenalty", "HamiltonianPenalty", "OneComponentPenalty", "Penalty", "PrivateSampler",
+        "Barker", "FixedBatches", "GuidedPenalty", "HamiltonianPenalty", "Langevin",
+        "OneComponentPenalty", "Penalty", "PoissonBatches", "PrivateSampler",
     ),
     "private_mcmc.budgets": ("max_iterations",),
     "private_mcmc.tuning": ("tune",),

@@ -81,8 +81,9 @@ def summarize(draws):
         raise ValueError(f"draws must be what fit returns, got a {type(draws).__name__}.")
     arviz = _arviz()
     posterior, prior = draws.posterior, getattr(draws, "prior", None)
-    r_hat, ess = arviz.rhat(_in_chains(posterior)), arviz.ess(posterior, method="bulk")
-    tail = arviz.ess(posterior, method="tail")
+    with np.errstate(invalid="ignore", divide="ignore"):  # of chains that never moved: NaN
+        r_hat, ess = arviz.rhat(_in_chains(posterior)), arviz.ess(posterior, method="bulk")
+        tail = arviz.ess(posterior, method="tail")
     rows = {}
     for name, index, label in scalars(posterior):
         values = posterior[name].values[(..., *index)]

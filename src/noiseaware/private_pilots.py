@@ -67,7 +67,7 @@ class Pilot(eqx.Module):
 
     @abc.abstractmethod
     def learn(self, access: Access, squared_mu: float, bar: Progress) -> Learned:
-        """With ``share`` of this budget."""
+        """Within this budget."""
 
 
 class PilotRelease(Pilot):
@@ -118,7 +118,7 @@ class PilotRelease(Pilot):
 
     def learn(self, access, squared_mu, bar):
         bar.say("pilot")
-        spent = self.share * squared_mu
+        spent = squared_mu
         seed = secrets.randbits(31) if access.seed is None else access.seed
         releases = []
         for index, statistic in enumerate(self.statistics):
@@ -194,7 +194,7 @@ class PilotChain(Pilot):
         with jax.enable_x64(True):
             params = jax.vmap(access.model.sample_prior)(jr.split(jr.key(seed), NUM_DRAWS))
         params = jax.tree.map(np.asarray, params)
-        left, spent = self.share * squared_mu, 0.0
+        left, spent = squared_mu, 0.0
         for stage in range(num_stages):
             bar.say(f"pilot, {stage + 1} of {num_stages}")
             temperature = min(FACTOR**stage, access.num_records / FACTOR) / access.num_records

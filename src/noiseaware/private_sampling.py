@@ -23,15 +23,15 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import noiseaware
-from noiseaware import accounting, validate
 from noiseaware import draws as draws_
+from noiseaware import validate
 from noiseaware.accounting import ApproxDP, Cost
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.private_mcmc import PrivateSampler
 from noiseaware.private_mcmc.access import Access
-from noiseaware.private_mcmc.budgets import max_iterations, squared_mu_of
+from noiseaware.private_mcmc.budgets import Purse, max_iterations, purse_of, squared_mu_of
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape, sensitivity
@@ -115,19 +115,21 @@ def private_sample(
             f"start and the sampler's settings must be given for {type(model).__name__}: without "
             f"the columns {list(model.known)} no records can be simulated."
         )
-    _check_sampler(sampler, _left(budget, share * squared_mu_of(budget)), chains, iterations, seed)
+    purse = purse_of(sampler, budget, share)
+    _check_sampler(sampler, purse.left(purse.for_pilot), chains, iterations, seed)
     columns, num_records = _checked_records(records, model)
+    _check_batches(sampler, columns, num_records)
     if num_records > MAX_RECORDS[budget.neighbours]:
         raise ValueError(f"records must be at most {MAX_RECORDS[budget.neighbours]}.")
     _warn_of_delta(budget, num_records)
     source: Source = Secure() if seed is None else Simulated(seed)
     access = Access(columns, num_records, budget.neighbours, model, source, seed)
     with progress_bar(progress) as bar, jax.enable_x64(True):
-        plan = _planned(access, sampler, budget, start, chains, iterations, temperature, bar)
+        plan = _planned(access, sampler, purse, start, chains, iterations, temperature, bar)
+        left = 1 - purse.share_of(plan.squared_mu_of_pilot)
 
         def say(begun: int) -> str:
-            left = 1 - plan.squared_mu(begun) / squared_mu_of(budget)
-            return f"private chains, {max(0.0, left):.0%} of the budget left"
+            return f"private chains, {left * (1 - begun / plan.most):.0%} of the budget left"
 
         made = run(source, plan.sampler, plan.queries, plan.positions, plan.iterations, bar, say)
         prior = _prior(plan.key, model)
@@ -143,7 +145,7 @@ def private_sample(
         "model": type(model).__name__,
         "method": "private_sample",
         "sampler": type(plan.sampler).__name__,
-        "exactness": "exact but for records that are clipped",
+        "exactness": plan.sampler.exactness,
         "temperature": temperature,
         "iterations": made.made,
         "discard": discard,
@@ -151,7 +153,7 @@ def private_sample(
         "noise": str(Noise.SECURE if seed is None else Noise.SIMULATED),
         **({"num_records": num_records} if budget.neighbours is Neighbours.REPLACE else {}),
         **({} if seed is None else {"seed": seed}),
-        **_cost(plan, budget, made.begun),
+        **_cost(plan, purse, made.begun),
     }
     container = _container(plan, made, prior, discard, attrs, is_study=seed is not None)
     if container.posterior.sizes["draw"] >= MIN_SUMMARIZED:
@@ -168,18 +170,13 @@ class _Plan(NamedTuple):
     queries: Queries
     positions: Float[Array, "chains d"]
     iterations: int
+    most: int  # iterations that the budget allows
     squared_mu_of_pilot: float
     key: PRNGKeyArray
 
-    def squared_mu(self, begun: int) -> float:
-        """With the pilot's."""
-        if not self.sampler.is_noisy:
-            return self.squared_mu_of_pilot
-        return self.squared_mu_of_pilot + len(self.positions) * self.sampler.squared_mu(begun)
-
 
 def _planned(
-    access: Access, sampler, budget: Cost, start, chains: int, iterations, temperature, bar
+    access: Access, sampler, purse: Purse, start, chains: int, iterations, temperature, bar
 ) -> _Plan:
     model = access.model
     seed = secrets.randbits(31) if access.seed is None else access.seed
@@ -193,8 +190,7 @@ def _planned(
         )  # fmt: skip
 
     if isinstance(sampler, type):
-        share = start.share if isinstance(start, Pilot) else 0.0
-        left = _left(budget, share * squared_mu_of(budget))
+        left = purse.left(purse.for_pilot)
         _check_worth(settle(left, None), model, left, chains, temperature)
     if isinstance(start, Pilot):
         somewhere = _prior_draws(key_start, model, 1)
@@ -202,21 +198,22 @@ def _planned(
         start.check(access)
         if isinstance(sampler, PrivateSampler):
             access.queries(sampler, jax.tree.map(lambda values: values[0], somewhere), temperature)
-        learned = start.learn(access, squared_mu_of(budget), bar)
+        learned = start.learn(access, purse.for_pilot, bar)
         start = _some_of(key_pilot, learned.params, chains)
-    left = _left(budget, learned.squared_mu)
+    left = purse.left(learned.squared_mu)
     if isinstance(sampler, type):
         sampler = settle(left, learned.params or None)
-        most = _iterations(sampler, left, chains, None)
-        iterations = most if iterations is None else min(most, iterations)
+        allowed = _iterations(sampler, left, chains, None)
+        iterations = allowed if iterations is None else min(allowed, iterations)
     iterations = _iterations(sampler, left, chains, iterations)
+    most = max_iterations(sampler, left, chains=chains) if sampler.is_noisy else iterations
     starts = _starts(key_start, model, start, chains)
     _check_start(key_check, model, starts)
     first = jax.tree.map(lambda values: values[0], starts)
     queries = access.queries(sampler, first, temperature)
     positions = jax.vmap(queries.target.position)(starts)
-    _check_rounding(sampler, queries, budget, chains, iterations, positions.shape[1])
-    return _Plan(sampler, queries, positions, iterations, learned.squared_mu, key_prior)
+    _check_rounding(sampler, queries, purse.budget, chains, iterations, positions.shape[1])
+    return _Plan(sampler, queries, positions, iterations, most, learned.squared_mu, key_prior)
 
 
 def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, seed) -> None:
@@ -269,47 +266,56 @@ def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations,
         )
 
 
-def _left(budget: Cost, spent: float) -> Cost:
-    """As GDP, whose squares add, once something is spent."""
-    if spent == 0:
-        return budget
-    return accounting.GDP(math.sqrt(squared_mu_of(budget) - spent), budget.neighbours)
-
-
-def _cost(plan: _Plan, budget: Cost, begun: int) -> dict[str, Any]:
+def _cost(plan: _Plan, purse: Purse, begun: int) -> dict[str, Any]:
+    sampler, budget = plan.sampler, purse.budget
     attrs: dict[str, Any] = {"neighbours": str(budget.neighbours)}
-    if plan.sampler.is_noisy:
-        cost = accounting.GDP(math.sqrt(plan.squared_mu(begun)), budget.neighbours)
-        attrs |= {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(plan.squared_mu_of_pilot)}
-        if isinstance(budget, ApproxDP):
-            epsilon = accounting.to_approx_dp(cost, budget.delta).epsilon
-            chains, dims = plan.positions.shape
-            added = _delta_of_rounding(plan.sampler, plan.queries, epsilon, chains, begun, dims)
-            attrs |= {
-                "cost_epsilon": epsilon,
-                "cost_delta": budget.delta,
-                "delta_of_rounding": added,
-            }
+    if not sampler.is_noisy:
+        return attrs
+    chains, dims = plan.positions.shape
+    attrs |= purse.spent(sampler, chains, begun, plan.squared_mu_of_pilot)
+    if "cost_epsilon" in attrs:
+        epsilon = attrs["cost_epsilon"]
+        attrs["delta_of_rounding"] = _delta_of_rounding(
+            sampler, plan.queries, epsilon, chains, begun, dims
+        )
     return attrs
 
 
 def _iterations(sampler, budget, chains, iterations) -> int:
-    squared = squared_mu_of(budget)
     if not sampler.is_noisy:
+        squared_mu_of(budget)  # refuses what normal noise cannot keep
         return validate.positive_integer("iterations", iterations)
     most = max_iterations(sampler, budget, chains=chains)
     if most == 0:
-        needed = math.sqrt(chains * sampler.squared_mu(1))
         raise SmallBudgetError(
-            f"budget must allow one iteration of each chain, got {budget}, which is GDP with mu "
-            f"{math.sqrt(squared):.3g}; needed is {needed:.3g}. Take a larger noise_multiplier, "
-            "fewer chains or a larger budget."
+            f"budget must allow one iteration of each chain, got {budget}; "
+            f"{_needed(sampler, budget, chains)}. Take a larger noise_multiplier, fewer chains or "
+            "a larger budget."
         )
     if iterations is None:
         return most
     if validate.positive_integer("iterations", iterations) > most:
         raise ValueError(f"iterations must be at most {most} within the budget, got {iterations}.")
     return iterations
+
+
+def _needed(sampler, budget, chains: int) -> str:
+    if sampler.batches is not None:
+        return f"needed is epsilon {sampler.epsilon(chains, budget.delta):.3g} at this delta"
+    needed = math.sqrt(chains * sampler.squared_mu(1))
+    return f"it is GDP with mu {math.sqrt(squared_mu_of(budget)):.3g}, needed is {needed:.3g}"
+
+
+def _check_batches(sampler, columns, num_records: int) -> None:
+    if not isinstance(sampler, PrivateSampler) or sampler.batches is None:
+        return
+    if callable(columns):
+        raise ValueError("records must be in memory for batches, got shards.")
+    if sampler.batches.num_records != num_records:
+        raise ValueError(
+            f"num_records of batches must be that of the records, {num_records}, got "
+            f"{sampler.batches.num_records}."
+        )
 
 
 def _checked_records(records, model: Model) -> tuple[Any, int]:

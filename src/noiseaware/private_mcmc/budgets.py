@@ -7,27 +7,42 @@ iterations; the first is exact, the others are looser and are there to be compar
 - ``gaussian``: the largest mu whose ``delta(epsilon)`` is within [R21, Theorems 6 and 11];
 - ``zcdp``: ``rho = (sqrt(epsilon - log delta) - sqrt(-log delta))^2`` [R21, Theorems 5 and 10];
 - ``pld``: the privacy loss distribution, discretised from above, of Google's dp_accounting.
+
+Questions to a batch have no cost as GDP; ``subsampling.py`` has the accountant of each kind of
+batch, and another is refused.
 """
 
 import math
+from typing import Protocol
 
 from noiseaware import accounting, validate
 from noiseaware.accounting import GDP, ZCDP, ApproxDP, Cost
 from noiseaware.private_mcmc.private_sampler import PrivateSampler
+from noiseaware.schema import Neighbours
 
 ACCOUNTANTS = ("gaussian", "zcdp", "pld")
 
 
 def max_iterations(
-    sampler: PrivateSampler, budget: Cost, *, chains: int = 1, accountant: str = "gaussian"
+    sampler: PrivateSampler, budget: Cost, *, chains: int = 1, accountant: str | None = None
 ) -> int:
-    """The most iterations that each of ``chains`` may make within the budget; 0 if none."""
-    validate.one_of("accountant", accountant, ACCOUNTANTS)
+    """The most iterations that each of ``chains`` may make within the budget; 0 if none. By the
+    tightest accountant that covers the sampler, where none is named.
+    """
     if not isinstance(sampler, PrivateSampler):
         raise ValueError(f"sampler must have its settings, got {sampler!r}.")
+    covering = ACCOUNTANTS if sampler.batches is None else (sampler.batches.accountant,)
+    accountant = covering[0] if accountant is None else accountant
+    if accountant not in covering:
+        raise ValueError(
+            f"accountant must be one of {', '.join(covering)} for this sampler, got "
+            f"{accountant!r}, which does not cover it."
+        )
     validate.positive_integer("chains", chains)
     if not sampler.is_noisy:
         raise ValueError("noise_multiplier must be positive to keep a budget, got 0.")
+    if sampler.batches is not None:
+        return _most_of_batches(sampler, budget, chains)
     if accountant == "pld":
         return _most_by_pld(sampler, budget, chains)
     squared = squared_mu_of(budget, accountant)
@@ -39,6 +54,29 @@ def max_iterations(
     while chains * sampler.squared_mu(most) > squared:
         most -= 1
     return most
+
+
+def _most_of_batches(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
+    allowed = checked_for_batches(budget)
+
+    def is_within(iterations: int) -> bool:
+        return sampler.epsilon(chains * iterations, allowed.delta) <= allowed.epsilon
+
+    few, many = 0, 1
+    while is_within(many):
+        few, many = many, 4 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if is_within(middle) else (few, middle)
+    return few
+
+
+def checked_for_batches(budget: Cost) -> ApproxDP:
+    if not isinstance(budget, ApproxDP) or budget.delta == 0:
+        raise ValueError(f"budget of batches must be ApproxDP with a positive delta, got {budget}.")
+    if budget.neighbours is not Neighbours.REPLACE:
+        raise ValueError("budget of batches must be under replace, got add_remove.")
+    return budget
 
 
 def squared_mu_of(budget: Cost, accountant: str = "gaussian") -> float:
@@ -73,3 +111,92 @@ def _most_by_pld(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
         is_within = accounting.epsilon_by_pld(mu, budget.delta) <= budget.epsilon
         few, many = (middle, many) if is_within else (few, middle)
     return few
+
+
+class Purse(Protocol):
+    """A budget, of which a pilot may spend a share first."""
+
+    @property
+    def budget(self) -> Cost: ...
+
+    @property
+    def for_pilot(self) -> float:
+        """Squared mu that a pilot may spend."""
+
+    def left(self, by_pilot: float) -> Cost:
+        """For chains, after a pilot that spent this squared mu."""
+
+    def share_of(self, by_pilot: float) -> float:
+        """Of the budget."""
+
+    def spent(self, sampler: PrivateSampler, chains: int, begun: int, by_pilot: float) -> dict:
+        """By so many iterations of each chain, and by the pilot."""
+
+
+class GaussianPurse:
+    """Squares of mu add, so a pilot's are taken off, and the rest is GDP."""
+
+    def __init__(self, budget: Cost, share: float):
+        self.budget, self._share = budget, share
+
+    @property
+    def for_pilot(self):
+        return self._share * squared_mu_of(self.budget)
+
+    def left(self, by_pilot):
+        if by_pilot == 0:
+            return self.budget
+        squared = squared_mu_of(self.budget) - by_pilot
+        return GDP(math.sqrt(squared), self.budget.neighbours)
+
+    def share_of(self, by_pilot):
+        return by_pilot / squared_mu_of(self.budget)
+
+    def spent(self, sampler, chains, begun, by_pilot):
+        squared = by_pilot + chains * sampler.squared_mu(begun)
+        cost = GDP(math.sqrt(squared), self.budget.neighbours)
+        spent = {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(by_pilot)}
+        if isinstance(self.budget, ApproxDP):
+            epsilon = accounting.to_approx_dp(cost, self.budget.delta).epsilon
+            spent |= {"cost_epsilon": epsilon, "cost_delta": self.budget.delta}
+        return spent
+
+
+class BatchPurse:
+    """Chains that ask batches have no mu: epsilon and delta are divided between pilot and chains,
+    and add.
+    """
+
+    def __init__(self, budget: Cost, share: float):
+        self.budget: ApproxDP = checked_for_batches(budget)
+        self._share = share
+
+    @property
+    def for_pilot(self):
+        return squared_mu_of(self._part(self._share)) if self._share > 0 else 0.0
+
+    def left(self, by_pilot):
+        return self._part(1 - self._share)
+
+    def share_of(self, by_pilot):
+        return self._share
+
+    def spent(self, sampler, chains, begun, by_pilot):
+        left = self._part(1 - self._share)
+        epsilon = sampler.epsilon(chains * begun, left.delta)
+        if by_pilot > 0:
+            pilot = GDP(math.sqrt(by_pilot), self.budget.neighbours)
+            epsilon += accounting.to_approx_dp(pilot, self.budget.delta - left.delta).epsilon
+        return {
+            "cost_epsilon": epsilon, "cost_delta": self.budget.delta,
+            "accountant": sampler.batches.accountant,
+        }  # fmt: skip
+
+    def _part(self, share: float) -> ApproxDP:
+        whole = self.budget
+        return ApproxDP(share * whole.epsilon, share * whole.delta, whole.neighbours)
+
+
+def purse_of(sampler: PrivateSampler | type[PrivateSampler], budget: Cost, share: float) -> Purse:
+    is_sampled = isinstance(sampler, PrivateSampler) and sampler.batches is not None
+    return (BatchPurse if is_sampled else GaussianPurse)(budget, share)

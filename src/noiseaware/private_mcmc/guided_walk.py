@@ -7,11 +7,11 @@ direction turns. Two moves make up the step, and each leaves the target invarian
 proposal leads back; then to turn ``d_j`` in any case. Cost as in ``penalty.py``.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from noiseaware.private_mcmc.host_noise import normals
 from noiseaware.private_mcmc.one_component import chosen
@@ -27,7 +27,7 @@ class State(NamedTuple):
 class Noise(NamedTuple):
     component: Float[ArrayLike, ""]
     distance: Float[ArrayLike, ""]
-    ratio: Int[ArrayLike, ""]
+    ratio: Any
     uniform: Float[ArrayLike, ""]
 
 
@@ -41,7 +41,7 @@ class GuidedPenalty(RatioSampler):
         return Noise(
             source.uniforms(shape),
             np.abs(normals(source, shape)),
-            source.whole_normals(shape, float(self.noise_multiplier) * unit),
+            self.draw_ratio_noise(source, shape, unit),
             source.uniforms(shape),
         )
 

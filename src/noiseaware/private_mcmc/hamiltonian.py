@@ -173,4 +173,4 @@ class HamiltonianPenalty(PrivateSampler):
             noise=noise,
         )
         of_prior = jax.grad(queries.target.log_prior)(position)
-        return queries.target.temperature * answer.value + of_prior, answer.clipped
+        return answer.value + of_prior, answer.clipped

@@ -4,7 +4,7 @@ A component is chosen at random and moved by ``step N(0, 1)``: symmetric as in `
 the same cost, with a shorter proposal, so less noise.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
@@ -21,7 +21,7 @@ class State(NamedTuple):
 class Noise(NamedTuple):
     component: Float[ArrayLike, ""]
     proposal: Float[ArrayLike, ""]
-    ratio: Int[ArrayLike, ""]
+    ratio: Any
     uniform: Float[ArrayLike, ""]
 
 
@@ -32,7 +32,7 @@ class OneComponentPenalty(RatioSampler):
         return Noise(
             source.uniforms(shape),
             normals(source, shape),
-            source.whole_normals(shape, float(self.noise_multiplier) * unit),
+            self.draw_ratio_noise(source, shape, unit),
             source.uniforms(shape),
         )
 

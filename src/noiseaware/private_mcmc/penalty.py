@@ -5,9 +5,9 @@ the target invariant. An iteration asks for one log ratio: k iterations cost
 ``GDP(sqrt(k) / noise_multiplier)`` [R21, Theorem 6].
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import ArrayLike, Float
 
 from noiseaware.private_mcmc.host_noise import normals
 from noiseaware.private_mcmc.private_sampler import RatioSampler
@@ -20,7 +20,7 @@ class State(NamedTuple):
 
 class Noise(NamedTuple):
     proposal: Float[ArrayLike, " d"]
-    ratio: Int[ArrayLike, ""]
+    ratio: Any
     uniform: Float[ArrayLike, ""]
 
 
@@ -30,7 +30,7 @@ class Penalty(RatioSampler):
     def draw_noise(self, source, shape, dims, unit):
         return Noise(
             normals(source, (*shape, dims)),
-            source.whole_normals(shape, float(self.noise_multiplier) * unit),
+            self.draw_ratio_noise(source, shape, unit),
             source.uniforms(shape),
         )
 

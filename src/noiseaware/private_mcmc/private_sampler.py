@@ -10,6 +10,7 @@ X' of these two means, and ``-X'`` has the law of the reverse move's exponent.
 """
 
 import abc
+import functools
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,9 +19,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from noiseaware import accounting, validate
+from noiseaware.private_mcmc.batches import Batches
 from noiseaware.private_mcmc.host_noise import Source
 from noiseaware.private_mcmc.queries import Answer, Position, Queries
 from noiseaware.schema import Neighbours
+
+OF_BATCHES = (
+    "approximate: a batch's log ratio as if normal, with an estimated variance; records clipped"
+)
 
 
 class Info(NamedTuple):
@@ -41,6 +47,15 @@ class PrivateSampler(eqx.Module):
     scale: eqx.AbstractVar[np.ndarray]
 
     @property
+    def exactness(self) -> str:
+        return "exact but for records that are clipped"
+
+    @property
+    def batches(self) -> Batches | None:
+        """Where questions go to a batch of records, not to all."""
+        return None
+
+    @property
     def is_noisy(self) -> bool:
         """Whether answers are hidden. A multiplier of 0 is for studies of clipping alone."""
         return min(self.multipliers) > 0
@@ -54,13 +69,17 @@ class PrivateSampler(eqx.Module):
     def num_numbers(self, iterations: int, dims: int) -> int:
         """How many numbers hide what one chain is told."""
 
-    @abc.abstractmethod
     def squared_mu(self, iterations: float) -> float:
-        """Of one chain's cost as GDP, whose squares add."""
+        """Of one chain's cost as GDP, whose squares add; of samplers that ask all records."""
+        raise ValueError(f"{type(self).__name__} on batches has no cost as GDP.")
 
-    @abc.abstractmethod
+    def epsilon(self, iterations: int, delta: float) -> float:
+        """Of so many iterations of all chains together; of samplers that ask batches."""
+        raise ValueError(f"{type(self).__name__} on all records has a cost as GDP.")
+
     def draw_start_noise(self, source: Source, shape: tuple[int, ...], dims: int, unit: float):
         """Numbers for ``shape`` starts; ``unit`` is a sensitivity in whole numbers."""
+        return ()
 
     @abc.abstractmethod
     def draw_noise(self, source: Source, shape: tuple[int, ...], dims: int, unit: float):
@@ -89,18 +108,32 @@ class RatioSampler(PrivateSampler):
             sqrt(n)`` of [R21]. With 0 nothing is hidden and records are only clipped: a random
             walk for studies.
         scale: unit of unconstrained params: one, one for each, or a lower triangle.
+        batches: ``PoissonBatches`` or ``FixedBatches`` to ask, in place of all records. What is
+            drawn is then approximate, and the noise multiplier in other units (``batches.py``).
     """
 
     step_size: np.ndarray
     clip: np.ndarray
     noise_multiplier: np.ndarray
     scale: np.ndarray
+    asked: Batches | None
 
-    def __init__(self, *, step_size, clip, noise_multiplier, scale=1.0):
+    def __init__(self, *, step_size, clip, noise_multiplier, scale=1.0, batches=None):
+        if batches is not None and not isinstance(batches, Batches):
+            raise ValueError(f"batches must be PoissonBatches or FixedBatches, got {batches!r}.")
+        self.asked = batches
         self.step_size = validate.positive_number("step_size", step_size)
         self.clip = validate.positive_number("clip", clip)
         self.noise_multiplier = validate.not_negative_number("noise_multiplier", noise_multiplier)
         self.scale = as_scale(scale)
+
+    @property
+    def batches(self):
+        return self.asked
+
+    @property
+    def exactness(self):
+        return super().exactness if self.asked is None else OF_BATCHES
 
     @property
     def multipliers(self):
@@ -110,16 +143,30 @@ class RatioSampler(PrivateSampler):
         return iterations
 
     def squared_mu(self, iterations):
+        if self.asked is not None:
+            return super().squared_mu(iterations)
         return iterations / float(self.noise_multiplier) ** 2
 
-    def draw_start_noise(self, source, shape, dims, unit):
-        return ()
+    def epsilon(self, iterations, delta):
+        if self.asked is None:
+            return super().epsilon(iterations, delta)
+        return self.asked.epsilon(iterations, float(self.noise_multiplier), delta)
+
+    def draw_ratio_noise(self, source: Source, shape: tuple[int, ...], unit: float):
+        """What hides the answers of ``shape`` tests, with the batches that are asked."""
+        multiplier = float(self.noise_multiplier)
+        if self.asked is None:
+            return source.whole_normals(shape, multiplier * unit)
+        return self.asked.draw_noise(source, shape, multiplier, unit)
 
     def decide(
         self, queries: Queries, position: Position, proposal: Position, noise, uniform
     ) -> tuple[Position, Info]:
         """Where a symmetric proposal leads: there or, if it is not accepted, nowhere."""
-        answer = queries.log_ratio(
+        ask = queries.log_ratio
+        if self.asked is not None:
+            ask = functools.partial(self.asked.log_ratio, queries)
+        answer = ask(
             position,
             proposal,
             clip=self.clip,
@@ -151,5 +198,4 @@ def is_accepted(
     """By the penalty's test. Not a number, as a prior's density may be far out, counts as no."""
     target = queries.target
     log_ratio = target.log_prior(proposal) - target.log_prior(position) + log_proposal_ratio
-    penalty = (target.temperature * answer.stddev) ** 2 / 2
-    return jnp.log(uniform) < log_ratio + target.temperature * answer.value - penalty
+    return jnp.log(uniform) < log_ratio + answer.value - answer.stddev**2 / 2

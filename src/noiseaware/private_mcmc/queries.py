@@ -5,6 +5,8 @@ Two questions, both sums over records of a map that is bounded whatever the reco
 - the log ratio of likelihoods at two positions, each record's clipped to ``+-clip |z' - z|``;
 - the gradient of the log likelihood at a position, each record's clipped to the norm ``clip``.
 
+Both can be put to a random batch of records (``batches.py``), which costs less.
+
 In units of its bound a record's contribution lies in the unit ball, whatever the record is: what
 is not a number counts as 0, an infinite ratio as the bound, a gradient that is not finite as 0. It
 is rounded to multiples of ``2^-bits`` (a vector towards 0, so it stays in the ball). The sum
@@ -33,7 +35,8 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from noiseaware.models import Model
 from noiseaware.models.model import Params
@@ -42,6 +45,7 @@ from noiseaware.private_mcmc.host_noise import MAX_STDDEV
 from noiseaware.schema import Neighbours, Record, Records
 
 SEGMENT_RECORDS = 2**16
+BATCH_BITS = 18  # of a log ratio in a batch whose squares are summed too
 MAX_RECORDS = {Neighbours.REPLACE: 2**31, Neighbours.ADD_REMOVE: 2**27}
 JUST_BELOW_1 = 1 - 2.0**-40  # so that rounding while scaling leaves no vector outside the ball
 
@@ -89,13 +93,38 @@ def check_shape(name: str, value: Any) -> None:
 
 
 class Answer(NamedTuple):
-    """The noisy sum, the standard deviation of its noise and, of simulated runs, the share of
-    records that was clipped.
+    """The noisy sum, to the power of the temperature, the standard deviation of its noise and, of
+    simulated runs, the share of records that was clipped.
     """
 
     value: Array
     stddev: Float[Array, ""]
     clipped: Float[Array, ""]
+
+
+class Batch(NamedTuple):
+    """The first ``size`` of the indices are in it."""
+
+    indices: Int[Array | np.ndarray, "*shape capacity"]
+    size: Int[Array | np.ndarray, "*shape"]
+
+    @property
+    def is_in(self) -> Bool[Array, " capacity"]:
+        return jnp.arange(self.indices.shape[-1]) < self.size
+
+
+class BatchSums(NamedTuple):
+    """Of the clipped log ratios of a batch, and of their squares; not hidden yet."""
+
+    first: Float[Array, ""]
+    second: Float[Array, ""]
+    size: Int[Array | np.ndarray, ""]
+    clipped: Float[Array, ""]
+
+    def log_ratio(self, num_records) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Of so many records, and the variance of this estimate."""
+        factor = num_records / self.size
+        return factor * self.first, factor**2 * (self.second - self.first**2 / self.size)
 
 
 class Queries(eqx.Module):
@@ -122,7 +151,64 @@ class Queries(eqx.Module):
     ) -> Answer:
         bound = clip * jnp.linalg.norm(proposal - position)
         total, clipped = self._total(contribute_log_ratio, (position, proposal, bound))
-        return self._answer(total, noise, bound, noise_multiplier, clipped)
+        unit = self.target.temperature * bound
+        return self._answer(total, noise, unit, noise_multiplier * self.sensitivity, clipped)
+
+    def poisson_log_ratio(
+        self,
+        batch: Batch,
+        position: Position,
+        proposal: Position,
+        *,
+        rate: float,
+        clip: Float[ArrayLike, ""],
+        noise_multiplier: Float[ArrayLike, ""],
+        noise: Int[ArrayLike, ""],
+    ) -> Answer:
+        """Less half its variance from sampling; noise is in units of a contribution's bound."""
+        bound = clip * jnp.linalg.norm(proposal - position)
+        factor = self.target.temperature / rate
+        arguments = (position, proposal, bound, factor, factor**2 * (1 - rate) / 2)
+        total, clipped = self._batch_total(batch, contribute_poisson_log_ratio, arguments)
+        unit = factor * bound + factor**2 * (1 - rate) / 2 * bound**2
+        return self._answer(total, noise, unit, noise_multiplier, clipped)
+
+    def batch_sums(self, batch: Batch, position: Position, proposal: Position, *, bound):
+        """Exact, for each log ratio is a whole number of ``2^-BATCH_BITS`` bounds."""
+        steps, clipped = self._batch_contributions(
+            batch, contribute_log_ratio, (position, proposal, bound), BATCH_BITS
+        )
+        unit = bound * 2.0**-BATCH_BITS
+        return BatchSums(unit * jnp.sum(steps), unit**2 * jnp.sum(steps**2), batch.size, clipped)
+
+    def batch_gradient(
+        self,
+        batch: Batch,
+        position: Position,
+        *,
+        rate: float,
+        clip: Float[ArrayLike, ""],
+        noise_multiplier: Float[ArrayLike, ""],
+        noise: Int[ArrayLike, " d"],
+    ) -> Answer:
+        """An estimate of all records'; noise is in units of a contribution's bound."""
+        total, clipped = self._batch_total(batch, contribute_gradient, (position, clip))
+        unit = self.target.temperature * clip / rate
+        return self._answer(total, noise, unit, noise_multiplier, clipped)
+
+    def _batch_total(self, batch: Batch, contribute: Callable, arguments: tuple):
+        steps, clipped = self._batch_contributions(batch, contribute, arguments, self.bits)
+        return jnp.sum(steps, axis=0), clipped
+
+    def _batch_contributions(self, batch: Batch, contribute: Callable, arguments, bits: int):
+        """Of those in the batch, 0 of others; and the share clipped, or NaN."""
+        chosen = {name: column[batch.indices] for name, column in self.records.items()}
+        each = jax.vmap(lambda record: contribute(self.target, arguments, record, bits))
+        steps, is_clipped = each(chosen)
+        is_in = batch.is_in
+        steps = jnp.where(is_in.reshape(-1, *[1] * (steps.ndim - 1)), steps, 0.0)
+        share = jnp.sum(is_clipped & is_in) / jnp.maximum(batch.size, 1)
+        return steps, share if self.is_study else jnp.full((), jnp.nan)
 
     def gradient(
         self,
@@ -133,14 +219,16 @@ class Queries(eqx.Module):
         noise: Int[ArrayLike, " d"],
     ) -> Answer:
         total, clipped = self._total(contribute_gradient, (position, clip))
-        return self._answer(total, noise, clip, noise_multiplier, clipped)
+        unit = self.target.temperature * clip
+        return self._answer(total, noise, unit, noise_multiplier * self.sensitivity, clipped)
 
-    def _answer(self, total, noise, bound, noise_multiplier, clipped) -> Answer:
+    def _answer(self, total, noise, unit, noise_in_units, clipped) -> Answer:
+        """``unit`` is what a contribution of 1 stands for."""
         if jnp.shape(total) != jnp.shape(noise):
             raise ValueError(f"{jnp.shape(total)} sums must have as much noise, got another shape.")
         released = total.astype(jnp.int64) + noise
-        value = released.astype(jnp.float64) * (bound * 2.0**-self.bits)
-        return Answer(value, noise_multiplier * self.sensitivity * bound, clipped)
+        value = released.astype(jnp.float64) * (unit * 2.0**-self.bits)
+        return Answer(value, noise_in_units * unit, clipped)
 
     def _total(self, contribute: Callable, arguments: tuple) -> tuple[Array, Float[Array, ""]]:
         """The sum of whole contributions, and the share clipped, or NaN."""
@@ -184,6 +272,20 @@ def contribute_log_ratio(target: Target, arguments, record: Record, bits: int):
     # NaN where a record is impossible at both places, or where the bound is 0 and so is the ratio.
     steps = jnp.clip(ratio * (2.0**bits / bound), -(2.0**bits), 2.0**bits)
     return jnp.round(jnp.where(jnp.isnan(steps), 0.0, steps)), ~(jnp.abs(ratio) <= bound)
+
+
+def contribute_poisson_log_ratio(target: Target, arguments, record: Record, bits: int):
+    """``h(r)`` of ``batches.py`` in units of its bound: r of the batch's estimate, less half the
+    variance that it brings.
+    """
+    position, proposal, bound, linear, quadratic = arguments
+    ratio = target.log_record(proposal, record) - target.log_record(position, record)
+    clipped = jnp.clip(ratio, -bound, bound)
+    value = linear * clipped - quadratic * clipped**2
+    steps = value * (2.0**bits / (linear * bound + quadratic * bound**2))
+    # The bound is rounded too, so steps may exceed theirs by a last digit.
+    steps = jnp.clip(jnp.where(jnp.isnan(steps), 0.0, steps), -(2.0**bits), 2.0**bits)
+    return jnp.round(steps), ~(jnp.abs(ratio) <= bound)
 
 
 def contribute_gradient(target: Target, arguments, record: Record, bits: int):

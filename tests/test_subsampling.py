@@ -1,0 +1,375 @@
+"""What questions to batches cost, against theorems evaluated apart from the library, and what a
+record can change in an answer.
+"""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import pytest
+from experiments.raisa2021.problems import PROBLEMS, Banana
+from scipy import optimize, stats
+
+import noiseaware as na
+from noiseaware.private_mcmc import barker, batches, subsampling
+from noiseaware.private_mcmc.host_noise import Secure, Simulated
+from noiseaware.private_mcmc.queries import (
+    Batch,
+    Queries,
+    Target,
+    contribute_poisson_log_ratio,
+    num_bits,
+)
+
+DELTA = 1e-6
+
+
+def theorem(rate, rdp_of_batch, num_questions, delta, orders=range(2, 257)):
+    """[R21, Theorems 7 and 8] with 50 digits, the sum to alpha inclusive."""
+    best = math.inf
+    with mpmath.workdps(50):
+        q = mpmath.mpf(rate)
+        of_batch = {order: rdp_of_batch(order) for order in orders}
+        for order in (order for order in orders if math.isfinite(of_batch[order])):
+            at_2 = mpmath.exp(of_batch[2])
+            total = 1 + q**2 * mpmath.binomial(order, 2) * min(4 * (at_2 - 1), 2 * at_2)
+            total += 2 * mpmath.fsum(
+                q**j * mpmath.binomial(order, j) * mpmath.exp((j - 1) * of_batch[j])
+                for j in range(3, order + 1)
+            )
+            rdp = num_questions * mpmath.log(total) / (order - 1)
+            given = rdp + mpmath.log(mpmath.mpf(order - 1) / order)
+            given -= (mpmath.log(delta) + mpmath.log(order)) / (order - 1)
+            best = min(best, float(given))
+    return best
+
+
+def barker_rdp(size):
+    def rdp(order):
+        if 5 * order >= size:
+            return math.inf
+        first = 5 / (2 * size) + math.log(2 * size / (size - 5 * order)) / (2 * (order - 1))
+        return first + 2 * order / (size - 5 * order)
+
+    return rdp
+
+
+@pytest.mark.parametrize("multiplier", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize(("rate", "count"), [(0.01, 1000), (0.2, 20), (1e-4, 100_000)])
+def test_fixed_batches_cost_what_the_theorem_says(multiplier, rate, count):
+    sampler = walk(na.FixedBatches(num_records=100_000, size=round(1e5 * rate)), multiplier)
+    expected = theorem(rate, lambda order: order / (2 * multiplier**2), count, DELTA)
+    assert sampler.epsilon(count, DELTA) == pytest.approx(max(expected, 0.0), rel=1e-9)
+
+
+@pytest.mark.parametrize(("size", "count"), [(1300, 100), (60, 5)])
+def test_barker_costs_what_the_theorem_says(size, count):
+    asked = na.FixedBatches(num_records=100_000, size=size)
+    expected = theorem(size / 1e5, barker_rdp(size), count, DELTA)
+    found = na.Barker(step_size=1.0, batches=asked).epsilon(count, DELTA)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def walk(asked, multiplier=1.0, kind=na.Penalty, **settings):
+    settings = {"step_size": 0.5, "clip": 1.0} | settings
+    return kind(noise_multiplier=multiplier, batches=asked, **settings)
+
+
+def pair_delta(rate, sigma, epsilon):
+    """Of one question to a Poisson batch, from its definition: the explicit pair's likelihood ratio
+    grows with the answer, so the worst event is one above some end.
+    """
+
+    def both(of, x):
+        none = (1 - rate) * of(x, 0, sigma)
+        return none + rate * of(x, 1, sigma), none + rate * of(x, -1, sigma)
+
+    def log_ratio(x):
+        one, other = both(stats.norm.pdf, x)
+        return math.log(one / other) - epsilon
+
+    one, other = both(stats.norm.sf, optimize.brentq(log_ratio, 0.0, 30 * sigma**2, xtol=1e-14))
+    return one - math.exp(epsilon) * other
+
+
+@pytest.mark.parametrize(("rate", "sigma"), [(0.1, 1.0), (0.01, 0.5)])
+def test_a_poisson_batch_costs_what_its_pair_needs(rate, sigma):
+    needed = optimize.brentq(lambda at: math.log(pair_delta(rate, sigma, at) / DELTA), 0.01, 10)
+    stated = subsampling.epsilon_of_poisson_batches(1, rate, sigma, DELTA)
+    assert needed <= stated * (1 + 1e-6) + 1e-6
+    assert stated < needed + 0.01
+
+
+def test_costs_of_questions_compose():
+    """Twice as many cost at most twice epsilon and delta, and more than as many."""
+    for asked in (na.PoissonBatches(num_records=10_000, size=100),
+                  na.FixedBatches(num_records=10_000, size=100)):  # fmt: skip
+        sampler = walk(asked)
+        one, two = sampler.epsilon(50, DELTA), sampler.epsilon(100, 2 * DELTA)
+        assert one < sampler.epsilon(100, DELTA)
+        assert two <= 2 * one
+
+
+def needed_without_replacement(num_questions, rate, sigma, delta):
+    """Of two explicit data sets: all others contribute -1, one record +1 or -1."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    loss = pld.from_gaussian_mechanism(sigma / 2, sampling_prob=rate)
+    return loss.self_compose(num_questions).get_epsilon_for_delta(delta)
+
+
+def test_the_default_never_states_less_than_two_data_sets_need():
+    """At q = .01, sigma = 2, 1000 questions: what the Fourier accountant would state is too low."""
+    needed = needed_without_replacement(1000, 0.01, 2.0, DELTA)
+    assert needed == pytest.approx(2.12, abs=0.01)
+    fixed = walk(na.FixedBatches(num_records=100_000, size=1000), 1.0)
+    assert fixed.epsilon(1000, DELTA) > needed
+    fourier = subsampling.epsilon_of_poisson_batches(1000, 0.01, 2.0, DELTA)
+    assert fourier == pytest.approx(1.37, abs=0.01)
+    assert fourier < needed
+
+
+def test_an_accountant_that_does_not_cover_a_case_says_so():
+    budget = na.ApproxDP(1.0, DELTA, "replace")
+    poisson = walk(na.PoissonBatches(num_records=10_000, size=100))
+    fixed = walk(na.FixedBatches(num_records=10_000, size=100))
+    for sampler, wrong in itertools.product((poisson, fixed), ("gaussian", "zcdp", "rdp", "pld")):
+        if wrong != sampler.batches.accountant:
+            with pytest.raises(ValueError, match="does not cover it"):
+                na.max_iterations(sampler, budget, accountant=wrong)
+    for budget in (na.GDP(1.0, "replace"), na.ApproxDP(1.0, DELTA, "add_remove")):
+        with pytest.raises(ValueError, match="budget of batches must be"):
+            na.max_iterations(poisson, budget)
+    with pytest.raises(ValueError, match="has no cost as GDP"):
+        poisson.cost(3, neighbours="replace")
+
+
+ROWS = [
+    (name, algorithm, epsilon)
+    for name, problem in PROBLEMS.items()
+    for algorithm in problem.minibatch
+    for epsilon in (1.0, 4.0)
+]
+
+
+@pytest.mark.parametrize(("name", "algorithm", "epsilon"), ROWS)
+def test_iterations_of_the_thesis_are_the_most_that_theorems_allow(name, algorithm, epsilon):
+    problem = PROBLEMS[name]
+    if algorithm == "barker":
+        size = problem.minibatch[algorithm][1]
+        rdp = barker_rdp(size)
+        sampler = problem.batch_samplers()[algorithm]
+    else:
+        tau, _, _, size = problem.minibatch[algorithm]
+        rdp = lambda order: order / (2 * tau)  # noqa: E731
+        sampler = walk(na.FixedBatches(num_records=problem.num_records, size=size), math.sqrt(tau))
+    most = na.max_iterations(sampler, na.ApproxDP(epsilon, problem.delta, "replace"))
+    rate = size / problem.num_records
+    orders = range(2, 129)
+    assert sampler.epsilon(max(most, 1), problem.delta) <= theorem(
+        rate, rdp, max(most, 1), problem.delta, orders
+    ) * (1 + 1e-9)
+    assert theorem(rate, rdp, most + 1, problem.delta, orders) > epsilon
+    if most:
+        assert theorem(rate, rdp, most, problem.delta) <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("source", [Secure(), Simulated(0)], ids=["secure", "simulated"])
+@pytest.mark.parametrize("size", [30, 150])
+def test_batches_are_uniform(source, size):
+    num_records, count = 200, 2000
+    fixed = na.FixedBatches(num_records=num_records, size=size).draw(source, (count,))
+    assert np.all(np.diff(np.sort(fixed.indices, axis=1), axis=1) > 0), "distinct"
+    counts = np.bincount(fixed.indices.ravel(), minlength=num_records)
+    share = size / num_records
+    z = (counts - count * share) / math.sqrt(count * share * (1 - share))
+    assert np.max(np.abs(z)) < 5
+    assert np.sum(z**2) / num_records == pytest.approx(1.0, abs=0.5)
+    poisson = na.PoissonBatches(num_records=num_records, size=size)
+    sizes = poisson.draw(source, (count,)).size
+    assert np.mean(sizes) == pytest.approx(size, abs=5 * math.sqrt(size / count))
+    assert np.var(sizes) == pytest.approx(size * (1 - share), rel=0.25)
+
+
+def test_the_capacity_is_rarely_exceeded():
+    for num_records, rate in ((100_000, 0.01), (1000, 0.3), (10**7, 1e-4)):
+        capacity = subsampling.capacity(num_records, rate)
+        assert stats.binom.logsf(capacity - 1, num_records, rate) < math.log(subsampling.OVERFLOW)
+        assert capacity < num_records * rate + 15 * math.sqrt(num_records * rate)
+    assert subsampling.capacity(20, 0.5) == 20
+
+
+def test_the_correction_is_as_close_to_the_logistic_as_stated():
+    at = np.linspace(-30, 30, 200_001)
+    points = np.concatenate([np.array(barker.DISTANCES), -np.array(barker.DISTANCES)])
+    weights = np.concatenate([barker.PROBABILITIES, barker.PROBABILITIES]) / 2
+    found = sum(
+        weight * stats.norm.cdf(at - point, scale=math.sqrt(barker.VARIANCE))
+        for point, weight in zip(points, weights, strict=True)
+    )
+    error = np.max(np.abs(found - stats.logistic.cdf(at)))
+    assert error < barker.CORRECTION_ERROR
+    assert sum(barker.PROBABILITIES) == pytest.approx(1.0)
+    uniforms = (np.arange(100_000) + 0.5) / 100_000
+    drawn = barker.corrections(uniforms)
+    for distance, weight in zip(barker.DISTANCES, barker.PROBABILITIES, strict=True):
+        assert np.mean(np.abs(drawn) == distance) == pytest.approx(weight, abs=1e-4)
+    assert np.mean(drawn) == pytest.approx(0.0, abs=1e-3)
+
+
+NASTY = [0.0, 1.0, -3.0, 1e3, -1e3, 1e154, 1e308, -1e308, math.inf, -math.inf, math.nan]
+
+
+def queries(records, temperature=0.7, is_study=True):
+    model = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
+    target = Target(model, {"theta": jnp.zeros(2)}, jnp.eye(2), jnp.asarray(temperature))
+    return Queries(target, records, bits=num_bits(100, 1.0), sensitivity=2.0, is_study=is_study)
+
+
+def test_no_record_contributes_more_than_its_bound():
+    with jax.enable_x64(True):
+        asked = queries({})
+        rng = np.random.default_rng(0)
+        for x1, x2 in itertools.product(NASTY, NASTY):
+            position, proposal = jnp.asarray(rng.normal(size=(2, 2)) * rng.choice([0.1, 1, 100]))
+            bound, linear, quadratic = rng.choice([1e-6, 1.0, 1e4], 3)
+            arguments = (position, proposal, bound, linear, quadratic)
+            steps, _ = contribute_poisson_log_ratio(
+                asked.target, arguments, {"x1": jnp.asarray(x1), "x2": jnp.asarray(x2)}, 30
+            )
+            assert abs(float(steps)) <= 2.0**30
+
+
+def test_a_replaced_record_moves_the_answer_of_a_fixed_batch_by_a_sensitivity_at_most():
+    """In steps of the grid, which the noise is in units of; neighbours are searched for."""
+    asked = na.FixedBatches(num_records=1000, size=8)
+    rng = np.random.default_rng(1)
+    worst = 0
+    with jax.enable_x64(True):
+        batch = Batch(np.arange(8), np.asarray(8))
+        noise = batches.RatioNoise(batch, np.int64(0))
+
+        @jax.jit
+        def steps(records, position, proposal, clip):
+            answer = asked.log_ratio(
+                queries(records), position, proposal, clip=clip, noise_multiplier=1.0, noise=noise
+            )
+            return answer.value / answer.stddev * 2.0**batches.ANSWER_BITS
+
+        for _ in range(300):
+            position, proposal = rng.normal(size=(2, 2)) * rng.choice([1e-3, 0.1, 3.0])
+            clip = rng.choice([1e-3, 0.03, 1.0])
+            rows = rng.choice([-50.0, -1.0, 0.0, 1.0, 50.0, math.nan, math.inf, 1e308], (9, 2))
+            rows[:8] = np.where(rng.uniform() < 0.5, rows[:1], rows[:8])
+            one, other = rows[:8], np.concatenate([rows[8:], rows[1:8]])
+            found = [
+                float(steps({"x1": each[:, 0], "x2": each[:, 1]}, position, proposal, clip))
+                for each in (one, other)
+            ]
+            worst = max(worst, abs(found[0] - found[1]))
+    assert 0.5 * 2.0**batches.ANSWER_BITS < worst <= 2.0**batches.ANSWER_BITS
+
+
+def records(num_records=500, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"x1": rng.normal(0.4, 1.4, num_records), "x2": rng.normal(0.0, 0.7, num_records)}
+
+
+MODEL = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
+START = {"theta": [0.4, -0.2]}
+BUDGET = na.ApproxDP(5.0, DELTA, "replace")
+SETTINGS = {"step_size": 0.05, "clip": 3.0, "noise_multiplier": 2.0}
+poisson = functools.partial(na.PoissonBatches, size=50)
+fixed = functools.partial(na.FixedBatches, size=50)
+SAMPLERS = {
+    "poisson": lambda n: na.Penalty(batches=poisson(num_records=n), **SETTINGS),
+    "fixed": lambda n: na.GuidedPenalty(batches=fixed(num_records=n), **SETTINGS),
+    "barker": lambda n: na.Barker(step_size=0.02, batches=fixed(num_records=n)),
+    "langevin": lambda n: na.Langevin(
+        step_size=1e-3, gradient_clip=3.0, noise_multiplier=2.0, batches=poisson(num_records=n)
+    ),
+}  # fmt: skip
+
+
+def sample(sampler, data=None, budget=BUDGET, **options):
+    options = {"start": START, "iterations": 5, "discard": 0.0, "progress": False} | options
+    data = records() if data is None else data
+    return na.private_sample(data, MODEL, sampler, budget, **options)
+
+
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning", "ignore:delta")
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_run_states_its_cost_and_that_it_is_approximate(name):
+    sampler = SAMPLERS[name](500)
+    for seed in (None, 0):
+        draws = sample(sampler, seed=seed, chains=2)
+        assert draws.attrs["exactness"].startswith("approximate")
+        assert draws.attrs["cost_epsilon"] == sampler.epsilon(10, DELTA)
+        assert draws.attrs["accountant"] == sampler.batches.accountant
+        assert draws.attrs["privacy"].startswith("private" if seed is None else "simulated")
+        assert ("ratios_clipped" in draws.sample_stats) == (seed is not None and name != "langevin")
+    most = na.max_iterations(sampler, BUDGET)
+    assert sampler.epsilon(most, DELTA) <= BUDGET.epsilon < sampler.epsilon(most + 1, DELTA)
+    with pytest.raises(ValueError, match=f"iterations must be at most {most}"):
+        sample(sampler, iterations=most + 1)
+
+
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning", "ignore:delta")
+def test_a_pilot_takes_its_share_of_epsilon_and_delta():
+    pilot = na.PilotRelease(
+        [na.Clamped("x1", -5, 5), na.Clamped("x2", -5, 5)], share=0.25,
+        estimate=lambda sums: {"theta": [sums["x1"] / 500, sums["x2"] / 500]},
+    )  # fmt: skip
+    draws = sample(SAMPLERS["poisson"](500), start=pilot, seed=0, iterations=None)
+    cost = draws.attrs["cost_epsilon"]
+    assert cost <= BUDGET.epsilon
+    assert cost > 0.95 * BUDGET.epsilon
+    chain = SAMPLERS["poisson"](500).epsilon(draws.attrs["iterations"], 0.75 * DELTA)
+    assert cost - chain == pytest.approx(0.25 * BUDGET.epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: na.PoissonBatches(num_records=10, size=11), "size must be at most num_records"),
+        (lambda: na.FixedBatches(num_records=10, size=0), "size must be"),
+        (lambda: na.FixedBatches(num_records=10**6, size=10**5), "size must be at most 65536"),
+        (
+            lambda: na.Barker(step_size=1.0, batches=na.PoissonBatches(num_records=100, size=50)),
+            "must be FixedBatches above 10",
+        ),
+        (
+            lambda: na.Barker(step_size=1.0, batches=na.FixedBatches(num_records=100, size=10)),
+            "must be FixedBatches above 10",
+        ),
+        (
+            lambda: na.Langevin(
+                step_size=1.0, gradient_clip=1.0, noise_multiplier=1.0,
+                batches=na.FixedBatches(num_records=100, size=50),
+            ),
+            "must be PoissonBatches",
+        ),
+        (lambda: walk("all"), "batches must be PoissonBatches or FixedBatches"),
+        (lambda: sample(SAMPLERS["poisson"](400)), "num_records of batches must be that"),
+        (
+            lambda: sample(SAMPLERS["poisson"](500), data=lambda: iter([records()])),
+            "records must be in memory for batches",
+        ),
+        (
+            lambda: sample(SAMPLERS["poisson"](500), budget=na.ApproxDP(1e-4, DELTA, "replace")),
+            "budget must allow one iteration",
+        ),
+        (
+            lambda: sample(SAMPLERS["fixed"](500), budget=na.GDP(1.0, "replace")),
+            "budget of batches must be ApproxDP",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:delta")
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -29,6 +29,11 @@ def pytest_configure(config):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
+def pytest_collection_modifyitems(items):
+    """Long tests first, so that no worker is left with one when the others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def _num_maps() -> int:
     return MAPS.read_bytes().count(b"\n")
 

@@ -58,9 +58,10 @@ def barker_rdp(size):
     return rdp
 
 
-@pytest.mark.parametrize("multiplier", [0.5, 1.0, 3.0])
-@pytest.mark.parametrize(("rate", "count"), [(0.01, 1000), (0.2, 20), (1e-4, 100_000)])
-def test_fixed_batches_cost_what_the_theorem_says(multiplier, rate, count):
+@pytest.mark.parametrize(
+    ("rate", "count", "multiplier"), [(0.01, 1000, 1.0), (0.2, 20, 0.5), (1e-4, 100_000, 3.0)]
+)
+def test_fixed_batches_cost_what_the_theorem_says(rate, count, multiplier):
     sampler = walk(na.FixedBatches(num_records=100_000, size=round(1e5 * rate)), multiplier)
     expected = theorem(rate, lambda order: order / (2 * multiplier**2), count, DELTA)
     assert sampler.epsilon(count, DELTA) == pytest.approx(max(expected, 0.0), rel=1e-9)
@@ -156,6 +157,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "algorithm", "epsilon"), ROWS)
 def test_iterations_of_the_thesis_are_the_most_that_theorems_allow(name, algorithm, epsilon):
     problem = PROBLEMS[name]
@@ -302,7 +304,9 @@ def sample(sampler, data=None, budget=BUDGET, **options):
 
 
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning", "ignore:delta")
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "barker")) for name in SAMPLERS]
+)
 def test_a_run_states_its_cost_and_that_it_is_approximate(name):
     sampler = SAMPLERS[name](500)
     for seed in (None, 0):

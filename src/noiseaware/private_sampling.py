@@ -81,9 +81,10 @@ def private_sample(
         records: a dict of columns or a DataFrame; or, for records that do not fit in memory, a
             function that returns an iterator over such parts, the same ones every time.
         model: with ``log_prior`` and ``log_record``.
-        sampler: ``Penalty``, ``OneComponentPenalty``, ``GuidedPenalty`` or ``HamiltonianPenalty``
-            with its settings; or one of these classes, whose settings are then tuned on simulated
-            records, at the pilot's draws or the prior's.
+        sampler: ``Penalty``, ``OneComponentPenalty``, ``GuidedPenalty``, ``HamiltonianPenalty`` or,
+            approximate, ``Barker`` or ``Langevin``, with its settings; or one of the first four
+            classes, whose settings are then tuned on simulated records, at the pilot's draws or
+            the prior's.
         budget: ``ApproxDP``, ``ZCDP`` or ``GDP``, with its neighbours.
         start: params to start from, for all chains or with a leading axis for each; or a
             ``PilotRelease`` or ``PilotChain``, which spends its share of the budget first; a draw
@@ -250,9 +251,8 @@ def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: 
 
 def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, dims) -> float:
     """See ``queries.py``."""
-    stddev = min(sampler.multipliers) * queries.sensitivity * 2.0**queries.bits
-    numbers = chains * sampler.num_numbers(iterations, dims)
-    return numbers * (1 + math.exp(epsilon)) / (20 * stddev**2)
+    unit = queries.sensitivity * 2.0**queries.bits
+    return chains * sampler.variation(iterations, dims, unit) * (1 + math.exp(epsilon))
 
 
 def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations, dims) -> None:

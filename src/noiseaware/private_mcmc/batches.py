@@ -13,7 +13,8 @@ divided by q and never by the batch's size, which is secret,
 
 whose mean is ``lambda - v_b / 2``, and to which a record contributes at most ``T B / q + T^2 (1 -
 q) B^2 / (2 q^2)``. Cost: ``pld`` of ``subsampling.py``, with noise in units of that. Batches above
-their capacity are cut, which adds ``(1 + e^epsilon) k OVERFLOW`` to delta for k questions.
+their capacity are cut, which adds ``(1 + e^epsilon) k OVERFLOW`` to delta for k questions: a
+thousandth of delta is kept for that.
 
 **Fixed batches** have b records, drawn without replacement, as in the thesis. With ``a = n T / b``
 the question is
@@ -24,20 +25,20 @@ of sensitivity ``2 a B + 2 (1 - 1 / b) (a B)^2`` at most: as a function of one r
 the mean are ``const + (1 - 1 / b) (r - m)^2``, m the mean of the others, and ``|r - m| <= 2 B``.
 ([R21, Lemma 1] has 3 in place of the second 2.) Cost: ``rdp`` of ``subsampling.py`` [R21, Th. 8].
 
-Indices are ``floor(n u)`` with uniforms u of 52 bits from the host: none is likelier than another
-by more than ``n 2^-52`` of its probability. What repeats an earlier index of a batch is drawn anew;
-names of records play no part in that, so every batch is as likely as any other. A binomial size
-comes by inversion from one such uniform.
+A batch comes from the host's random bits, and exactly: indices are whole numbers of which none is
+likelier than another; what repeats an earlier index of a batch is drawn anew, in which names of
+records play no part, so every batch of a size is as likely as any other; and the size of a Poisson
+batch is binomial to the last bit.
 """
 
 import abc
+import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
-from scipy.stats import binom
 
 from noiseaware import validate
 from noiseaware.private_mcmc.host_noise import Shape, Source
@@ -52,6 +53,8 @@ from noiseaware.private_mcmc.subsampling import (
 from noiseaware.schema import Neighbours
 
 ANSWER_BITS = 30  # of the grid that an answer of a fixed batch is rounded to
+SHARE_FOR_CUTS = 1e-3  # of delta
+MAX_EXPONENT = 700.0
 MAX_FIXED_SIZE = 2**16  # so that the sums of a batch and their rounding are exact enough
 
 
@@ -84,13 +87,18 @@ class Batches(eqx.Module):
     def epsilon(self, num_questions: int, noise_multiplier: float, delta: float) -> float: ...
 
     @abc.abstractmethod
+    def smallest_noise(self, noise_multiplier: float, unit: float) -> float:
+        """Standard deviation of the whole noise; ``unit`` is the sensitivity of a sum over all
+        records in whole numbers.
+        """
+
+    @abc.abstractmethod
     def draw(self, source: Source, shape: Shape) -> Batch: ...
 
     @abc.abstractmethod
     def draw_noise(
         self, source: Source, shape: Shape, noise_multiplier: float, unit: float
-    ) -> RatioNoise:
-        """``unit`` is the sensitivity of a sum over all records in whole numbers."""
+    ) -> RatioNoise: ...
 
     @abc.abstractmethod
     def log_ratio(
@@ -120,22 +128,21 @@ class PoissonBatches(Batches):
         return capacity(self.num_records, self.rate)
 
     def epsilon(self, num_questions, noise_multiplier, delta):
-        """With what is left of delta when batches may be cut."""
-        epsilon = epsilon_of_poisson_batches(num_questions, self.rate, noise_multiplier, delta)
-        cut = (1 + np.exp(epsilon)) * num_questions * OVERFLOW
-        if cut >= delta / 2:
-            return np.inf
-        left = delta - cut
-        return epsilon_of_poisson_batches(num_questions, self.rate, noise_multiplier, left)
+        rest = (1 - SHARE_FOR_CUTS) * delta
+        epsilon = epsilon_of_poisson_batches(num_questions, self.rate, noise_multiplier, rest)
+        of_cuts = (1 + math.exp(min(epsilon, MAX_EXPONENT))) * num_questions * OVERFLOW
+        return epsilon if of_cuts <= SHARE_FOR_CUTS * delta else math.inf
+
+    def smallest_noise(self, noise_multiplier, unit):
+        return noise_multiplier * unit / sensitivity(Neighbours.REPLACE)
 
     def draw(self, source, shape):
-        sizes = binom.ppf(source.uniforms(shape), self.num_records, self.rate).astype(int)
-        indices = distinct(source, shape, self.num_records, self.capacity)
-        return Batch(indices, np.minimum(sizes, self.capacity))
+        count = math.prod(shape)
+        sizes = [source.binomial(self.num_records, self.size) for _ in range(count)]
+        return _padded(source, shape, self.num_records, sizes, self.capacity)
 
     def draw_noise(self, source, shape, noise_multiplier, unit):
-        of_one = unit / sensitivity(Neighbours.REPLACE)
-        noise = source.whole_normals(shape, noise_multiplier * of_one)
+        noise = source.whole_normals(shape, self.smallest_noise(noise_multiplier, unit))
         return RatioNoise(self.draw(source, shape), noise)
 
     def log_ratio(self, queries, position, proposal, *, clip, noise_multiplier, noise):
@@ -161,12 +168,15 @@ class FixedBatches(Batches):
         of_batch = rdp_of_gaussian(noise_multiplier)
         return epsilon_of_fixed_batches(num_questions, self.rate, of_batch, delta)
 
+    def smallest_noise(self, noise_multiplier, unit):
+        return noise_multiplier * 2.0**ANSWER_BITS
+
     def draw(self, source, shape):
-        indices = distinct(source, shape, self.num_records, self.size)
-        return Batch(indices, np.full(shape, self.size))
+        sizes = [self.size] * math.prod(shape)
+        return _padded(source, shape, self.num_records, sizes, self.size)
 
     def draw_noise(self, source, shape, noise_multiplier, unit):
-        noise = source.whole_normals(shape, noise_multiplier * 2.0**ANSWER_BITS)
+        noise = source.whole_normals(shape, self.smallest_noise(noise_multiplier, unit))
         return RatioNoise(self.draw(source, shape), noise)
 
     def log_ratio(self, queries, position, proposal, *, clip, noise_multiplier, noise):
@@ -187,23 +197,27 @@ class FixedBatches(Batches):
         return Answer(released.astype(jnp.float64) * step, stddev, sums.clipped)
 
 
-def distinct(source: Source, shape: Shape, num_records: int, size: int) -> np.ndarray:
-    """Indices of so many different records."""
+def _padded(source: Source, shape: Shape, num_records: int, sizes, capacity: int) -> Batch:
+    indices = np.zeros((len(sizes), capacity), np.int32)
+    sizes = np.minimum(sizes, capacity)
+    for row, size in zip(indices, sizes, strict=True):
+        row[:size] = distinct(source, num_records, size)
+    return Batch(indices.reshape(*shape, capacity), sizes.reshape(shape))
+
+
+def distinct(source: Source, num_records: int, size: int) -> np.ndarray:
+    """Indices of so many different records, in no particular order."""
     if 2 * size > num_records:
-        return np.argsort(source.uniforms((*shape, num_records)))[..., :size].astype(np.int32)
-    indices = _indices(source, (*shape, size), num_records)
-    for batch in indices.reshape(-1, size):
-        while len(repeated := _repeated(batch)):
-            batch[repeated] = _indices(source, (len(repeated),), num_records)
-    return indices
+        left_out = distinct(source, num_records, num_records - size)
+        return np.delete(np.arange(num_records, dtype=np.int32), left_out)
+    chosen = source.whole_numbers(size, num_records).astype(np.int32)
+    while len(repeated := _repeated(chosen)):
+        chosen[repeated] = source.whole_numbers(len(repeated), num_records)
+    return chosen
 
 
-def _indices(source: Source, shape: Shape, num_records: int) -> np.ndarray:
-    return np.floor(source.uniforms(shape) * num_records).astype(np.int32)
-
-
-def _repeated(batch: np.ndarray) -> np.ndarray:
+def _repeated(chosen: np.ndarray) -> np.ndarray:
     """Where an index stands that stands earlier too."""
-    order = np.argsort(batch, kind="stable")
-    is_repeat = batch[order][1:] == batch[order][:-1]
+    order = np.argsort(chosen, kind="stable")
+    is_repeat = chosen[order][1:] == chosen[order][:-1]
     return order[1:][is_repeat]

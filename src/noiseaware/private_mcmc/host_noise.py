@@ -27,6 +27,12 @@ class Source(Protocol):
     def uniforms(self, shape: Shape) -> np.ndarray:
         """Strictly between 0 and 1."""
 
+    def whole_numbers(self, count: int, below: int) -> np.ndarray:
+        """So many of 0, 1, ..., ``below - 1``, each as likely as any other."""
+
+    def binomial(self, trials: int, successes: int) -> int:
+        """How many of so many trials succeed, each with probability ``successes / trials``."""
+
 
 class Secure:
     def whole_normals(self, shape, stddev):
@@ -43,6 +49,41 @@ class Secure:
         words = np.frombuffer(os.urandom(8 * int(np.prod(shape))), np.uint64)
         return _centred(words >> np.uint64(12)).reshape(shape)
 
+    def whole_numbers(self, count, below):
+        """Remainders of 64 bits, without the last of these that would make some likelier."""
+        end = 2**64 - 2**64 % below
+        found = np.empty(0, np.uint64)
+        while len(found) < count:
+            words = np.frombuffer(os.urandom(8 * (count - len(found))), np.uint64)
+            found = np.concatenate([found, words[words <= np.uint64(end - 1)]])
+        return (found % np.uint64(below)).astype(np.int64)
+
+    def binomial(self, trials, successes):
+        """Every trial compares a uniform with the probability, bit by bit, until they differ. How
+        many of those still equal have the next bit set is a count of random bits.
+        """
+        found, equal, rest = 0, trials, successes
+        while equal > 0:
+            if rest == trials:  # the probability is 1, with no bits left to compare
+                return found + equal
+            set_bits = _num_set_bits(equal)
+            rest *= 2
+            if rest >= trials:  # the probability's bit is 1: a bit of 0 is below it
+                found, equal, rest = found + equal - set_bits, set_bits, rest - trials
+            else:
+                equal -= set_bits
+            if rest == 0:
+                return found
+        return found
+
+
+def _num_set_bits(count: int) -> int:
+    """Of so many random bits."""
+    whole, left = divmod(count, 8)
+    words = np.frombuffer(os.urandom(whole + 1), np.uint8)
+    last = int(words[-1]) & (2**left - 1)
+    return int(np.sum(np.bitwise_count(words[:-1]), dtype=np.int64)) + last.bit_count()
+
 
 class Simulated:
     def __init__(self, seed: int):
@@ -54,6 +95,12 @@ class Simulated:
 
     def uniforms(self, shape):
         return _centred(self._rng.integers(0, 2**52, shape, np.uint64))
+
+    def whole_numbers(self, count, below):
+        return self._rng.integers(0, below, count)
+
+    def binomial(self, trials, successes):
+        return int(self._rng.binomial(trials, successes / trials))
 
 
 def check_stddev(stddev: float) -> None:

@@ -20,8 +20,7 @@ from noiseaware import validate
 from noiseaware.private_mcmc.batches import PoissonBatches
 from noiseaware.private_mcmc.host_noise import normals
 from noiseaware.private_mcmc.private_sampler import Info, PrivateSampler, as_scale
-from noiseaware.private_mcmc.queries import Batch, Position, sensitivity
-from noiseaware.schema import Neighbours
+from noiseaware.private_mcmc.queries import Batch, Position
 
 EXACTNESS = (
     "approximate: Langevin steps without a test, gradients of a batch whose variance is not "
@@ -80,12 +79,14 @@ class Langevin(PrivateSampler):
     def num_numbers(self, iterations, dims):
         return iterations * dims
 
+    def smallest_noise(self, unit):
+        return self.asked.smallest_noise(float(self.noise_multiplier), unit)
+
     def epsilon(self, iterations, delta):
         return self.asked.epsilon(iterations, float(self.noise_multiplier), delta)
 
     def draw_noise(self, source, shape, dims, unit):
-        of_one = unit / sensitivity(Neighbours.REPLACE)
-        hiding = source.whole_normals((*shape, dims), float(self.noise_multiplier) * of_one)
+        hiding = source.whole_normals((*shape, dims), self.smallest_noise(unit))
         return Noise(self.asked.draw(source, shape), hiding, normals(source, (*shape, dims)))
 
     def init(self, noise, position, queries):

@@ -69,6 +69,16 @@ class PrivateSampler(eqx.Module):
     def num_numbers(self, iterations: int, dims: int) -> int:
         """How many numbers hide what one chain is told."""
 
+    def smallest_noise(self, unit: float) -> float:
+        """Smallest standard deviation of these whole numbers; ``unit`` is a sensitivity."""
+        return min(self.multipliers) * unit
+
+    def variation(self, iterations: int, dims: int, unit: float) -> float:
+        """How far, in total variation, the numbers drawn for one chain are from what its cost
+        assumes (``host_noise.py``).
+        """
+        return self.num_numbers(iterations, dims) / (20 * self.smallest_noise(unit) ** 2)
+
     def squared_mu(self, iterations: float) -> float:
         """Of one chain's cost as GDP, whose squares add; of samplers that ask all records."""
         raise ValueError(f"{type(self).__name__} on batches has no cost as GDP.")
@@ -141,6 +151,11 @@ class RatioSampler(PrivateSampler):
 
     def num_numbers(self, iterations, dims):
         return iterations
+
+    def smallest_noise(self, unit):
+        if self.asked is None:
+            return super().smallest_noise(unit)
+        return self.asked.smallest_noise(float(self.noise_multiplier), unit)
 
     def squared_mu(self, iterations):
         if self.asked is not None:

@@ -16,14 +16,15 @@ normals of standard deviation ``noise_multiplier * sensitivity * 2^bits``, the s
 
 Guarantee: rounding a normal to whole numbers commutes with adding S, so the answer is the Gaussian
 mechanism's, rounded: one question costs ``GDP(1 / noise_multiplier)``. Everything a chain does with
-answers is post-processing. No floating-point number computed from records is released.
+answers is post-processing. No floating-point number computed from records is released. (``Barker``
+hides its sum by other noise: ``barker.py``.)
 
-Left unprotected: the time that a step takes; under ``add_remove`` the last digits of a model's own
-floating point, which may depend on where in an array a record stands (a model that multiplies
-matrices and amplifies rounding could then move other contributions); and the distance of OpenDP's
-whole normals from rounded ones (``host_noise.py``), which adds less than
-``(1 + exp(epsilon)) / (20 stddev^2)`` to delta for each number drawn. ``private_sample`` adds that
-up, states it as ``delta_of_rounding``, and refuses a run where it exceeds a hundredth of delta.
+Left unprotected: the time that a step takes; under ``add_remove``, and in batches, the last digits
+of a model's own floating point, which may depend on where in an array a record stands (a model that
+multiplies matrices and amplifies rounding could then move other contributions); and the distance of
+OpenDP's whole normals from rounded ones (``host_noise.py``), which adds less than ``(1 +
+exp(epsilon)) / (20 stddev^2)`` to delta for each number drawn. ``private_sample`` adds that up,
+states it as ``delta_of_rounding``, and refuses a run where it exceeds a hundredth of delta.
 
 The rounding moves a sum of n contributions by at most ``n 2^-bits`` of one record's bound.
 """
@@ -202,7 +203,7 @@ class Queries(eqx.Module):
 
     def _batch_contributions(self, batch: Batch, contribute: Callable, arguments, bits: int):
         """Of those in the batch, 0 of others; and the share clipped, or NaN."""
-        chosen = {name: column[batch.indices] for name, column in self.records.items()}
+        chosen = {name: jnp.asarray(x)[batch.indices] for name, x in self.records.items()}
         each = jax.vmap(lambda record: contribute(self.target, arguments, record, bits))
         steps, is_clipped = each(chosen)
         is_in = batch.is_in

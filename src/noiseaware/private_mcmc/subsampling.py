@@ -17,7 +17,7 @@ Two accountants, each for one way to sample, both for neighbours that differ by 
   (log delta + log a) / (a - 1)`` for k questions [CKS20, Proposition 12], at the best order.
 
 Neither covers the other's case: a PLD of the Poisson pair does not bound sampling without
-replacement, where two explicit data sets can need half as much again [LLMK24].
+replacement, where two explicit data sets can need half as much again [LRKS24].
 """
 
 import functools
@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp, rel_entr
 
 MAX_ORDER = 256
-OVERFLOW = 1e-20  # probability that a Poisson batch exceeds its capacity
+OVERFLOW = 1e-40  # probability that a Poisson batch exceeds its capacity
 
 
 @functools.lru_cache(maxsize=4096)
@@ -36,9 +36,12 @@ def epsilon_of_poisson_batches(
     num_questions: int, rate: float, noise_multiplier: float, delta: float
 ) -> float:
     """An upper bound, for sums of contributions from the unit ball with normal noise."""
-    from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
-    from dp_accounting.privacy_accountant import NeighboringRelation
+    try:
+        from dp_accounting import dp_event
+        from dp_accounting.pld import PLDAccountant
+        from dp_accounting.privacy_accountant import NeighboringRelation
+    except ImportError as error:
+        raise ImportError("Poisson batches need noiseaware[accounting].") from error
 
     accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
     question = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise_multiplier))
@@ -87,7 +90,7 @@ def sampled_rdp(rate: float, rdp_of_batch: Callable[[int], float]) -> list[float
         log_choose = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
         rest = math.log(2) + j * math.log(rate) + log_choose + (j - 1) * of_batch[j]
         second = 2 * math.log(rate) + math.log(order * (order - 1) / 2) + factor
-        found.append(float(logsumexp([0.0, second, *rest])) / (order - 1))
+        found.append(float(np.logaddexp(0.0, logsumexp([second, *rest]))) / (order - 1))
     return found
 
 

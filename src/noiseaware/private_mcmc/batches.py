@@ -4,7 +4,9 @@ A test of the penalty algorithm on a batch [R21, Section 3.3] is approximate. If
 error from sampling were normal with a known variance v_b, ``exp(lambda - (v + v_b) / 2)`` would
 leave the target invariant, v the variance of the noise (``private_sampler.py``). Here v_b is
 estimated from the batch, so ``lambda - v_b / 2`` is what must be hidden; and the estimate is not
-independent of the error. A record's log ratio is clipped to ``+-B``, ``B = clip |z' - z|``.
+independent of the error. Measured (``tests/laws/test_batch_samplers.py``): on a normal and a banana
+with 100 of 2,000 records a batch, mean and sd are off by less than what 1,000 chains can show, 0.02
+sd. A record's log ratio is clipped to ``+-B``, ``B = clip |z' - z|``.
 
 **Poisson batches** have each record with probability q. The question is a sum over the batch,
 divided by q and never by the batch's size, which is secret,

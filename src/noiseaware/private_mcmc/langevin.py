@@ -5,8 +5,10 @@ the log likelihood from a Poisson batch, each record's clipped, with normal nois
 That noise moves z' by a normal of variance ``v = (h / 2)^2`` times its own, so w is ``h - v``, or 0
 where v exceeds h already. As h goes to 0 with v below h the chain approaches the target. Nothing
 is accepted or rejected, so three errors stay: of the discretisation; of the batch, whose variance
-is not taken off; and of noise above h, which widens what is drawn. Cost: ``pld`` of
-``subsampling.py``, noise in units of a record's largest gradient.
+is not taken off; and of noise above h, which widens what is drawn. Measured with h = 0.1 squared
+sds (``tests/laws/test_batch_samplers.py``): the sd is off by 2 % on a normal, 7 % on a banana.
+
+Cost: ``pld`` of ``subsampling.py``, noise in units of a record's largest gradient.
 """
 
 from typing import NamedTuple
@@ -24,7 +26,8 @@ from noiseaware.private_mcmc.queries import Batch, Position
 
 EXACTNESS = (
     "approximate: Langevin steps without a test, gradients of a batch whose variance is not "
-    "taken off; records clipped"
+    "taken off; records clipped. On a normal and a banana with steps of 0.1: mean within 0.1 sd, "
+    "sd within 12 % of the posterior's"
 )
 
 

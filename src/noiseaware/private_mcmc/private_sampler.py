@@ -25,7 +25,8 @@ from noiseaware.private_mcmc.queries import Answer, Position, Queries
 from noiseaware.schema import Neighbours
 
 OF_BATCHES = (
-    "approximate: a batch's log ratio as if normal, with an estimated variance; records clipped"
+    "approximate: a batch's log ratio as if normal, with an estimated variance; records clipped. "
+    "On a normal and a banana, unclipped: mean within 0.1 sd, sd within 6 % of the posterior's"
 )
 
 

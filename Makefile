@@ -6,8 +6,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
-# Most of a test's time is compiling, of which this saves an eighth.
-TEST := XLA_FLAGS="$(XLA_FLAGS) --xla_cpu_use_fusion_emitters=false" $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 .PHONY: demo test test-all lint format bench reproduce wheel clean
 
@@ -15,10 +13,10 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(INSTALLED)
-	$(TEST) -m "not slow"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not slow"
 
 test-all: $(INSTALLED)
-	$(TEST)
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,8 +1,10 @@
 """What the tests do about compiling, which is most of their time.
 
-Workers share one folder of compiled programs, which lives as long as the run. And since every
-program in memory takes some memory maps of the process, of which Linux allows 65,530, they are
-forgotten now and then: a worker that runs hundreds of tests would crash inside the compiler.
+Programs are compiled with few optimisations, which halves the time of most tests, but for those
+that are marked ``slow`` or ``optimized``; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 for none. Workers
+share one folder of compiled programs, which lives as long as the run. And since every program in
+memory takes some memory maps of the process, of which Linux allows 65,530, they are forgotten now
+and then: a worker that runs hundreds of tests would crash inside the compiler.
 """
 
 import gc
@@ -13,7 +15,7 @@ from pathlib import Path
 import jax
 import pytest
 
-CACHE = "JAX_COMPILATION_CACHE_DIR"
+CACHE, PLAIN = "JAX_COMPILATION_CACHE_DIR", "JAX_DISABLE_MOST_OPTIMIZATIONS"
 FIRST_LIMIT, ROOM, LAST_LIMIT = 30_000, 20_000, 55_000
 MAPS = Path("/proc/self/maps")
 _limit = FIRST_LIMIT
@@ -36,6 +38,13 @@ def pytest_collection_modifyitems(items):
 
 def _num_maps() -> int:
     return MAPS.read_bytes().count(b"\n")
+
+
+@pytest.fixture(autouse=True)
+def _optimisations(request):
+    runs_long = any(map(request.node.get_closest_marker, ("slow", "optimized")))
+    is_plain = not runs_long and os.environ.get(PLAIN) != "0"
+    jax.config.update("jax_disable_most_optimizations", is_plain)
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,8 @@ from noiseaware.models.domain import Positives
 from noiseaware.running import DeadlineError
 from tests.laws.members import FAMILIES
 
+pytestmark = pytest.mark.optimized
+
 MODEL = na.BetaBernoulli("x", 10, 10)
 QUIET = {"progress": False, "seed": 0}
 SUMS = QUIET | {"method": "statistic_gibbs"}
@@ -467,7 +469,7 @@ def differences(case, num_records):
     """Largest differences of mean, and of sd, in posterior sds; at effective sizes of 10,000."""
     model, statistic = FAMILIES[case]
     release = release_from_prior(model, statistic, np.sqrt(100 / num_records), num_records)
-    num_draws = 20_000 if case in CLOSE else 2_500
+    num_draws = 20_000 if case in CLOSE else 5_000
     exact, found = (
         na.summarize(na.fit(release, model, method=method, chains=8, draws=num_draws, **QUIET))
         for method in ("interweaving", "statistic_gibbs")

@@ -25,6 +25,8 @@ def main() -> None:
     for name in [arguments.only] if arguments.only else EXPERIMENTS:
         experiment = importlib.import_module(f"experiments.{name}.run")
         parts = [arguments.part] if arguments.part else list(experiment.PARTS)
+        if not set(parts) <= set(experiment.PARTS):
+            parser.error(f"--part must be one of {', '.join(experiment.PARTS)} with --only {name}")
         reproduce(name, experiment, parts, quick=arguments.quick)
 
 
@@ -40,7 +42,8 @@ def reproduce(name: str, experiment: ModuleType, parts: list[str], *, quick: boo
             for table, rows in found.items():
                 write(folder / f"{table}.csv", rows, experiment.SEED)
     if quick:
-        experiment.conclude(tables, None)
+        if set(experiment.TABLES) <= set(tables):
+            experiment.conclude(tables, None)
         return
     paths = {table: folder / f"{table}.csv" for table in experiment.TABLES}
     if missing := [table for table, path in paths.items() if not path.exists()]:

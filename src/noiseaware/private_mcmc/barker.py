@@ -10,8 +10,9 @@ No W makes the sum exactly logistic at C = 2. The one here, on five points, has 
 function within CORRECTION_ERROR of the logistic's; a linear programme over laws on a fine grid
 finds none that is closer by a hundredth of that (``tests/test_subsampling.py``). Three things are
 approximate: W, the batch's sum as if normal, and its estimated variance; and the clip, which no
-setting moves, is narrow unless T is small. Measured (``tests/laws/test_batch_samplers.py``): with
-up to 5 % of ratios clipped the sd is 5 to 10 % too wide, with 18 % clipped 22 %.
+setting moves, is narrow unless T is small. On a normal and a banana with at most 6 % of ratios
+clipped the sd is off by less than 15 %; with more than 10 % clipped it is 10 to 35 % too wide
+(``tests/laws/test_batch_samplers.py``).
 
 Cost of k moves: ``k epsilon(a)`` of RDP for whole orders ``a < b / 5`` [R21, Theorem 7], which is
 the theorem of ``subsampling.py`` with
@@ -45,7 +46,7 @@ CORRECTION_ERROR = 6e-4
 MIN_SIZE = 10  # at which no order has a cost [R21, Theorem 7]
 EXACTNESS = (
     "approximate: a batch's sum as if normal, a correction within 0.0006 of the logistic, and "
-    "records clipped to sqrt(batch) / (n temperature). On a normal and a banana with 5 % clipped: "
+    "records clipped to sqrt(batch) / (n temperature). On a normal and a banana with 6 % clipped: "
     "mean within 0.1 sd, sd within 15 % of the posterior's"
 )
 

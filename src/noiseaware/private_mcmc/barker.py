@@ -73,18 +73,14 @@ class Barker(PrivateSampler):
 
     step_size: np.ndarray
     scale: np.ndarray
-    asked: FixedBatches
+    batches: FixedBatches
 
     def __init__(self, *, step_size, batches, scale=1.0):
         if not isinstance(batches, FixedBatches) or batches.size <= MIN_SIZE:
             raise ValueError(f"batches must be FixedBatches above {MIN_SIZE}, got {batches}.")
-        self.asked = batches
+        self.batches = batches
         self.step_size = validate.positive_number("step_size", step_size)
         self.scale = as_scale(scale)
-
-    @property
-    def batches(self):
-        return self.asked
 
     @property
     def exactness(self):
@@ -101,10 +97,10 @@ class Barker(PrivateSampler):
         return iterations * 2.0**-51
 
     def epsilon(self, iterations, delta):
-        return epsilon_of_fixed_batches(iterations, self.asked.rate, self._rdp_of_batch, delta)
+        return epsilon_of_fixed_batches(iterations, self.batches.rate, self._rdp_of_batch, delta)
 
     def _rdp_of_batch(self, order: int) -> float:
-        size = self.asked.size
+        size = self.batches.size
         left = size - 5 * order
         if left <= 0:
             return math.inf
@@ -114,7 +110,7 @@ class Barker(PrivateSampler):
     def draw_noise(self, source, shape, dims, unit):
         return Noise(
             normals(source, (*shape, dims)),
-            self.asked.draw(source, shape),
+            self.batches.draw(source, shape),
             normals(source, shape),
             corrections(source.uniforms(shape)),
         )
@@ -125,8 +121,8 @@ class Barker(PrivateSampler):
     def step(self, noise, state, queries):
         proposal = state.position + self.step_size * noise.proposal
         target = queries.target
-        size = self.asked.num_records * target.temperature
-        bound = math.sqrt(self.asked.size) / size
+        size = self.batches.num_records * target.temperature
+        bound = math.sqrt(self.batches.size) / size
         sums = queries.batch_sums(noise.batch, state.position, proposal, bound=bound)
         log_ratio, variance = sums.log_ratio(size)
         known = target.log_prior(proposal) - target.log_prior(state.position)

@@ -71,6 +71,7 @@ class HamiltonianPenalty(PrivateSampler):
     noise_multiplier: np.ndarray
     gradient_noise_multiplier: np.ndarray
     scale: np.ndarray
+    batches: None
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class HamiltonianPenalty(PrivateSampler):
         scale=1.0,
         reuse_gradient=True,
     ):
-        self.reuse_gradient = reuse_gradient
+        self.reuse_gradient, self.batches = reuse_gradient, None
         self.num_steps = validate.positive_integer("num_steps", num_steps)
         self.step_size = validate.positive_number("step_size", step_size)
         self.clip = validate.positive_number("clip", clip)

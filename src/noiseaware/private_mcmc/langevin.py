@@ -56,20 +56,16 @@ class Langevin(PrivateSampler):
     gradient_clip: np.ndarray
     noise_multiplier: np.ndarray
     scale: np.ndarray
-    asked: PoissonBatches
+    batches: PoissonBatches
 
     def __init__(self, *, step_size, gradient_clip, noise_multiplier, batches, scale=1.0):
         if not isinstance(batches, PoissonBatches):
             raise ValueError(f"batches must be PoissonBatches for Langevin, got {batches!r}.")
-        self.asked = batches
+        self.batches = batches
         self.step_size = validate.positive_number("step_size", step_size)
         self.gradient_clip = validate.positive_number("gradient_clip", gradient_clip)
         self.noise_multiplier = validate.not_negative_number("noise_multiplier", noise_multiplier)
         self.scale = as_scale(scale)
-
-    @property
-    def batches(self):
-        return self.asked
 
     @property
     def exactness(self):
@@ -83,21 +79,21 @@ class Langevin(PrivateSampler):
         return iterations * dims
 
     def smallest_noise(self, unit):
-        return self.asked.smallest_noise(float(self.noise_multiplier), unit)
+        return self.batches.smallest_noise(float(self.noise_multiplier), unit)
 
     def epsilon(self, iterations, delta):
-        return self.asked.epsilon(iterations, float(self.noise_multiplier), delta)
+        return self.batches.epsilon(iterations, float(self.noise_multiplier), delta)
 
     def draw_noise(self, source, shape, dims, unit):
         hiding = source.whole_normals((*shape, dims), self.smallest_noise(unit))
-        return Noise(self.asked.draw(source, shape), hiding, normals(source, (*shape, dims)))
+        return Noise(self.batches.draw(source, shape), hiding, normals(source, (*shape, dims)))
 
     def init(self, noise, position, queries):
         return State(position)
 
     def step(self, noise, state, queries):
         answer = queries.batch_gradient(
-            noise.batch, state.position, rate=self.asked.rate, clip=self.gradient_clip,
+            noise.batch, state.position, rate=self.batches.rate, clip=self.gradient_clip,
             noise_multiplier=self.noise_multiplier, noise=noise.gradient,
         )  # fmt: skip
         half = self.step_size / 2

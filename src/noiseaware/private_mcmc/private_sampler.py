@@ -42,19 +42,16 @@ class Info(NamedTuple):
 
 class PrivateSampler(eqx.Module):
     """``scale`` is the unit in which steps, clips and norms are: one number, one for each
-    unconstrained param, or a lower triangle L, so that unconstrained params are ``L z``.
+    unconstrained param, or a lower triangle L, so that unconstrained params are ``L z``. With
+    ``batches`` questions go to a batch of records, not to all.
     """
 
     scale: eqx.AbstractVar[np.ndarray]
+    batches: eqx.AbstractVar[Batches | None]
 
     @property
     def exactness(self) -> str:
         return "exact but for records that are clipped"
-
-    @property
-    def batches(self) -> Batches | None:
-        """Where questions go to a batch of records, not to all."""
-        return None
 
     @property
     def is_noisy(self) -> bool:
@@ -127,24 +124,20 @@ class RatioSampler(PrivateSampler):
     clip: np.ndarray
     noise_multiplier: np.ndarray
     scale: np.ndarray
-    asked: Batches | None
+    batches: Batches | None
 
     def __init__(self, *, step_size, clip, noise_multiplier, scale=1.0, batches=None):
         if batches is not None and not isinstance(batches, Batches):
             raise ValueError(f"batches must be PoissonBatches or FixedBatches, got {batches!r}.")
-        self.asked = batches
+        self.batches = batches
         self.step_size = validate.positive_number("step_size", step_size)
         self.clip = validate.positive_number("clip", clip)
         self.noise_multiplier = validate.not_negative_number("noise_multiplier", noise_multiplier)
         self.scale = as_scale(scale)
 
     @property
-    def batches(self):
-        return self.asked
-
-    @property
     def exactness(self):
-        return super().exactness if self.asked is None else OF_BATCHES
+        return super().exactness if self.batches is None else OF_BATCHES
 
     @property
     def multipliers(self):
@@ -154,34 +147,34 @@ class RatioSampler(PrivateSampler):
         return iterations
 
     def smallest_noise(self, unit):
-        if self.asked is None:
+        if self.batches is None:
             return super().smallest_noise(unit)
-        return self.asked.smallest_noise(float(self.noise_multiplier), unit)
+        return self.batches.smallest_noise(float(self.noise_multiplier), unit)
 
     def squared_mu(self, iterations):
-        if self.asked is not None:
+        if self.batches is not None:
             return super().squared_mu(iterations)
         return iterations / float(self.noise_multiplier) ** 2
 
     def epsilon(self, iterations, delta):
-        if self.asked is None:
+        if self.batches is None:
             return super().epsilon(iterations, delta)
-        return self.asked.epsilon(iterations, float(self.noise_multiplier), delta)
+        return self.batches.epsilon(iterations, float(self.noise_multiplier), delta)
 
     def draw_ratio_noise(self, source: Source, shape: tuple[int, ...], unit: float):
         """What hides the answers of ``shape`` tests, with the batches that are asked."""
         multiplier = float(self.noise_multiplier)
-        if self.asked is None:
+        if self.batches is None:
             return source.whole_normals(shape, multiplier * unit)
-        return self.asked.draw_noise(source, shape, multiplier, unit)
+        return self.batches.draw_noise(source, shape, multiplier, unit)
 
     def decide(
         self, queries: Queries, position: Position, proposal: Position, noise, uniform
     ) -> tuple[Position, Info]:
         """Where a symmetric proposal leads: there or, if it is not accepted, nowhere."""
         ask = queries.log_ratio
-        if self.asked is not None:
-            ask = functools.partial(self.asked.log_ratio, queries)
+        if self.batches is not None:
+            ask = functools.partial(self.batches.log_ratio, queries)
         answer = ask(
             position,
             proposal,

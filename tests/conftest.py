@@ -1,7 +1,7 @@
 """What the tests do about compiling, which is most of their time.
 
 Programs are compiled with few optimisations, which halves the time of most tests, but for those
-that are marked ``slow`` or ``optimized``; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 for none. Workers
+that are marked ``optimized``; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 for none. Workers
 share one folder of compiled programs, which lives as long as the run. And since every program in
 memory takes some memory maps of the process, of which Linux allows 65,530, they are forgotten now
 and then: a worker that runs hundreds of tests would crash inside the compiler.
@@ -42,8 +42,7 @@ def _num_maps() -> int:
 
 @pytest.fixture(autouse=True)
 def _optimisations(request):
-    runs_long = any(map(request.node.get_closest_marker, ("slow", "optimized")))
-    is_plain = not runs_long and os.environ.get(PLAIN) != "0"
+    is_plain = not request.node.get_closest_marker("optimized") and os.environ.get(PLAIN) != "0"
     jax.config.update("jax_disable_most_optimizations", is_plain)
 
 

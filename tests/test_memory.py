@@ -25,6 +25,8 @@ from noiseaware.elliptical_slice import Shape
 from noiseaware.samplers import layout, record_augmentation
 from noiseaware.samplers.proposals import from_model
 
+pytestmark = pytest.mark.optimized
+
 COPY = 8 * 3  # bytes of a record: two predictors and a response
 NUM_COPIES = 5
 NUM_CHAINS = 4

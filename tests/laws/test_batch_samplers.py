@@ -23,6 +23,8 @@ from noiseaware.private_mcmc import queries as queries_
 from noiseaware.private_mcmc.host_noise import Simulated
 from noiseaware.private_mcmc.queries import Queries, Target, num_bits
 
+pytestmark = pytest.mark.optimized
+
 NUM_RECORDS, NUM_CHAINS, NUM_STEPS, PART = 2000, 1000, 400, 20
 TEMPERATURE = 0.05  # a hundred records' worth
 MODELS = {

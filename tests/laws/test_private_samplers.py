@@ -19,6 +19,8 @@ from noiseaware.private_mcmc import hamiltonian, private_sampler
 from noiseaware.private_mcmc.host_noise import Simulated
 from noiseaware.private_mcmc.queries import Queries, Target, num_bits
 
+pytestmark = pytest.mark.optimized
+
 MAX_Z = 4.5
 NUM_CHAINS = 100_000
 NUM_STEPS = 60

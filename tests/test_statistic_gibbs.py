@@ -503,9 +503,8 @@ CELLS = [
     for epsilon in (0.01, 0.1, 1.0)
 ]
 LEVEL = 1e-3 / len(CELLS)
-# And how far from 1 the sd of normal scores may be; a sweep of the exponential costs four times one
-# of the others.
-NUM_SETS = {"binomial": (10_000, 0.03), "multinomial": (10_000, 0.03), "exponential": (2_000, 0.08)}
+NUM_SETS, MAX_OFF = 10_000, 0.03  # of the sd of normal scores from 1
+MAX_CONTRACTION = 0.95  # above it, no evidence: the posterior is the prior, and any method passes
 # Three counts of ten records are far from normal: intervals are some percent too narrow.
 FEW = ("multinomial", 10, 0.01)
 
@@ -526,23 +525,32 @@ def test_fits_are_calibrated():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["multinomial", "exponential"])
+def test_fits_of_other_families_are_calibrated(name):
+    assert calibration_of_fits(name).p > LEVEL
+    assert calibration_of_fits(name, factor=0.3).p < LEVEL, "the control"
+
+
+@pytest.mark.slow
 def test_control_starts_alone_are_not_calibrated(monkeypatch):
     """They are weighed by the release, which must not be what passes in place of the sweeps."""
     monkeypatch.setattr(problems, "sweeps_to_forget", lambda *_: 0)
-    assert problems.calibration_cell("binomial", 1000, 0.1, 10_000, seed=7).ours.p < LEVEL
+    assert problems.calibration_cell("binomial", 1000, 0.1, NUM_SETS, seed=7).ours.p < LEVEL
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_records", "epsilon"), CELLS)
 def test_is_calibrated(name, num_records, epsilon):
-    """With chains of the kernel itself. Naive is not, where noise matters."""
-    num_sets, max_off = NUM_SETS[name]
-    cell = problems.calibration_cell(name, num_records, epsilon, num_sets, seed=7)
+    """With chains of the kernel itself. Naive is not, where noise matters. A release of a count is
+    no evidence where its noise, ``1 / epsilon``, is larger than n.
+    """
+    cell = problems.calibration_cell(name, num_records, epsilon, NUM_SETS, seed=7)
+    assert (cell.contraction > MAX_CONTRACTION) == (num_records * epsilon <= 1)
     if (name, num_records, epsilon) == FEW:
         assert 1 < cell.ours.sd < 1.06
     else:
         assert cell.ours.p > LEVEL
-        assert abs(cell.ours.sd - 1) < max_off
+        assert abs(cell.ours.sd - 1) < MAX_OFF
     if epsilon < 1:
         assert cell.naive.p < LEVEL, "the control"
 
@@ -551,6 +559,6 @@ def test_is_calibrated(name, num_records, epsilon):
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_control_noise_a_fifth_larger_is_not_calibrated(name):
     """Where the noise is a good part of what is not known, and the release says something."""
-    cell = problems.calibration_cell(name, 1000, 0.1, 10_000, seed=7, factor=1.2)
-    assert cell.contraction < 0.95
+    cell = problems.calibration_cell(name, 1000, 0.1, NUM_SETS, seed=7, factor=1.2)
+    assert cell.contraction < MAX_CONTRACTION
     assert cell.ours.p < LEVEL

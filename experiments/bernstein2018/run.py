@@ -5,6 +5,7 @@ A full run writes ``results/``: tables, pictures, and ``claims.csv``. Every numb
 
 import csv
 import functools
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,75 +64,77 @@ def ranks_by_method(name: str, num_records: int, epsilon: float, num_sets: int):
 def calibration(num_sets: int, sizes) -> tuple[Rows, Rows]:
     """Figure 1a, and 1b: empirical distribution functions at one size."""
     rows, ecdfs = [], []
-    for name in PROBLEMS:
-        for epsilon in EPSILONS:
-            for num_records in sizes:
-                found = ranks_by_method(name, num_records, epsilon, num_sets)
-                for method, u in found.items():
-                    cell = uniformity(u)
-                    rows.append(
-                        {
-                            "model": name, "epsilon": epsilon, "n": num_records,
-                            "method": method, "sets": cell.count, "ks": cell.ks,
-                            "ks_p": cell.ks_p, "sd": cell.sd,
-                        }
-                    )  # fmt: skip
-                    if (num_records, epsilon) == ECDF_AT:
-                        ecdfs += [
-                            {"model": name, "method": method, "u": at, "share": np.mean(u <= at)}
-                            for at in np.linspace(0, 1, 101)
-                        ]
-                shown = ", ".join(f"{row['method']} {row['ks']:.3f}" for row in rows[-len(found) :])
-                print(f"{name}, epsilon {epsilon}, n {num_records}: KS {shown}", flush=True)
+    for name, epsilon, num_records in itertools.product(PROBLEMS, EPSILONS, sizes):
+        found, shares = calibration_at(name, epsilon, num_records, num_sets)
+        rows += found
+        ecdfs += shares if (num_records, epsilon) == ECDF_AT else []
+        shown = ", ".join(f"{row['method']} {row['ks']:.3f}" for row in found)
+        print(f"{name}, epsilon {epsilon}, n {num_records}: KS {shown}", flush=True)
+    return rows, ecdfs
+
+
+def calibration_at(name: str, epsilon: float, num_records: int, num_sets: int) -> tuple[Rows, Rows]:
+    rows, ecdfs = [], []
+    for method, u in ranks_by_method(name, num_records, epsilon, num_sets).items():
+        cell = uniformity(u)
+        rows.append(
+            {
+                "model": name, "epsilon": epsilon, "n": num_records, "method": method,
+                "sets": cell.count, "ks": cell.ks, "ks_p": cell.ks_p, "sd": cell.sd,
+            }
+        )  # fmt: skip
+        ecdfs += [
+            {"model": name, "method": method, "u": at, "share": np.mean(u <= at)}
+            for at in np.linspace(0, 1, 101)
+        ]
     return rows, ecdfs
 
 
 def every_size(num_sets: int) -> Rows:
     """Beyond the paper: more data sets and a larger epsilon, with how much each release says."""
-    rows = []
-    for name in ("binomial", "multinomial", "exponential"):
-        for num_records in (10, 100, 1000):
-            for epsilon in (*EPSILONS, 1.0):
-                cell = calibration_cell(name, num_records, epsilon, num_sets, SEED)
-                rows.append(
-                    {
-                        "model": name, "n": num_records, "epsilon": epsilon, "sets": num_sets,
-                        "ks": cell.ours.ks, "mean": cell.ours.mean, "sd": cell.ours.sd,
-                        "p": cell.ours.p, "ks_naive": cell.naive.ks,
-                        "sd_over_prior_sd": cell.contraction,
-                        "evidence": "no evidence" if cell.contraction > 0.95 else "",
-                    }
-                )  # fmt: skip
-    return rows
+    cells = itertools.product(
+        ("binomial", "multinomial", "exponential"), (10, 100, 1000), (*EPSILONS, 1.0)
+    )
+    return [every_size_at(*cell, num_sets) for cell in cells]
+
+
+def every_size_at(name: str, num_records: int, epsilon: float, num_sets: int) -> dict:
+    cell = calibration_cell(name, num_records, epsilon, num_sets, SEED)
+    return {
+        "model": name, "n": num_records, "epsilon": epsilon, "sets": num_sets,
+        "ks": cell.ours.ks, "mean": cell.ours.mean, "sd": cell.ours.sd, "p": cell.ours.p,
+        "ks_naive": cell.naive.ks, "sd_over_prior_sd": cell.contraction,
+        "evidence": "no evidence" if cell.contraction > 0.95 else "",
+    }  # fmt: skip
 
 
 def utility(num_sets: int, sizes) -> Rows:
     """Figure 1c: squared MMD to the non-private posterior, by the standard normal kernel."""
-    rows = []
-    for name in ("binomial", "multinomial"):
-        problem = PROBLEMS[name]
-        for epsilon in EPSILONS:
-            for num_records in sizes:
-                rng = np.random.default_rng([SEED + 1, num_records, int(1e3 * epsilon)])
-                simulated = problem.simulate(rng, num_sets, num_records)
-                noisy = add_noise(rng, simulated, epsilon)
-                releases = as_releases(simulated, noisy, num_records)
-                naive = naive_sums(rng, problem, simulated, noisy, num_records)
-                ours = draws_of(problem, releases, "statistic_gibbs", SEED)
-                sample = functools.partial(problem.sample, rng, n=num_records, size=len(ours))
-                found = {"ours": [], "naive": []}
-                for index, sums in enumerate(simulated.sums):
-                    reference = sample(sums)
-                    found["ours"].append(squared_mmd(ours[:, index], reference, 1.0))
-                    found["naive"].append(squared_mmd(sample(naive[index]), reference, 1.0))
-                rows += [
-                    {
-                        "model": name, "epsilon": epsilon, "n": num_records, "method": method,
-                        "mmd2": np.mean(values), "error": np.std(values) / np.sqrt(num_sets),
-                    }
-                    for method, values in found.items()
-                ]  # fmt: skip
-    return rows
+    cells = itertools.product(("binomial", "multinomial"), EPSILONS, sizes)
+    return [row for cell in cells for row in utility_at(*cell, num_sets)]
+
+
+def utility_at(name: str, epsilon: float, num_records: int, num_sets: int) -> Rows:
+    problem = PROBLEMS[name]
+    rng = np.random.default_rng([SEED + 1, num_records, int(1e3 * epsilon)])
+    simulated = problem.simulate(rng, num_sets, num_records)
+    noisy = add_noise(rng, simulated, epsilon)
+    releases = as_releases(simulated, noisy, num_records)
+    naive = naive_sums(rng, problem, simulated, noisy, num_records)
+    ours = draws_of(problem, releases, "statistic_gibbs", SEED)
+    sample = functools.partial(problem.sample, rng, n=num_records, size=len(ours))
+    found: dict[str, list[float]] = {"ours": [], "naive": []}
+    for index, sums in enumerate(simulated.sums):
+        reference = sample(sums)
+        found["ours"].append(squared_mmd(ours[:, index], reference, 1.0))
+        found["naive"].append(squared_mmd(sample(naive[index]), reference, 1.0))
+    return [
+        {
+            "model": name, "epsilon": epsilon, "n": num_records, "method": method,
+            "mmd2": np.mean(values), "error": np.std(values) / np.sqrt(num_sets),
+        }
+        for method, values in found.items()
+    ]  # fmt: skip
 
 
 def traces() -> Rows:

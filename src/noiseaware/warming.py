@@ -5,9 +5,11 @@ over all chains of a data set, and how many records stand for all in it from how
 accepted. A params' step that has a size gets the scale of ``p(params | records)`` from the
 information of the chains' records, and moves its step towards its acceptance rate. If the window's
 smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
-draws doubles. If it is not, and the moves were a small part of what made the draws differ, a window
-is tried without them; they come back if that one is inefficient. Warm-up ends at an efficient
-window; then all of this is frozen, so that the draws kept come from one invariant kernel.
+draws doubles, unless every chain alone has ``EFFICIENCY_APART``: chains in modes of their own,
+which no affordable number of sweeps would join, and of which R-hat will tell. If it is not, and the
+moves were a small part of what made the draws differ, a window is tried without them; they come
+back if that one is inefficient. Warm-up ends at an efficient window, or at one of chains apart;
+then all of this is frozen, so that the draws kept come from one invariant kernel.
 
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
 """
@@ -22,7 +24,7 @@ from noiseaware.elliptical_slice import Shape
 
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
-TARGET_EFFICIENCY = 0.5
+TARGET_EFFICIENCY, EFFICIENCY_APART = 0.5, 0.75
 SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
 MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
@@ -65,8 +67,10 @@ def learn(
     """
     shape, sweeps, num_stand_ins, is_moving, cholesky, step_size = tuning
     num_windows = free.shape[2] // WINDOW_DRAWS
-    efficiency = _efficiency(free[:, :, -WINDOW_DRAWS:])
+    window = finite(free[:, :, -WINDOW_DRAWS:])
+    efficiency = _efficiency(window)
     is_efficient = efficiency >= TARGET_EFFICIENCY
+    are_apart = not is_efficient and _efficiency_of_chains(window) >= EFFICIENCY_APART
     move_rate, move_size, params_rate = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
     is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
@@ -78,13 +82,13 @@ def learn(
         and sweeps * move_size < MIN_MOVE_SIZE
         and not (was_idle or is_last or limits.has_fixed_sweeps)
     )
-    is_settled = (is_efficient and not is_idle) or limits.has_fixed_sweeps
+    is_settled = (is_efficient and not is_idle) or are_apart or limits.has_fixed_sweeps
     is_warm = is_last or (num_windows >= limits.min_windows and is_settled)
     if not is_moving and not is_efficient:
         is_moving = True
-    elif not is_efficient and not limits.has_fixed_sweeps:
+    elif not (is_efficient or are_apart or limits.has_fixed_sweeps):
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
-    elif is_warm and not limits.has_fixed_sweeps:
+    elif is_warm and is_efficient and not limits.has_fixed_sweeps:
         sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
     if is_moving and move_rate < LOW_MOVE_RATE and num_windows > 1:  # at first the anchor is far
         num_stand_ins = min(4 * num_stand_ins, limits.all_stand_in)
@@ -117,9 +121,15 @@ def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
 
 def _efficiency(window: np.ndarray) -> float:
     """Smallest effective size over draws, which all but a few data sets reach."""
-    scalars = np.moveaxis(finite(window), 0, -2)
-    sizes = np.min(bulk_ess(scalars), axis=-1)
+    sizes = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1)
     return float(np.quantile(sizes, SHARE_LEFT)) / (window.shape[1] * window.shape[2])
+
+
+def _efficiency_of_chains(window: np.ndarray) -> float:
+    """The same of chains on their own, whether they agree or not."""
+    alone = np.moveaxis(window, 2, 0)[None]  # one chain of each scalar
+    sizes = np.min(np.mean(bulk_ess(alone), axis=1), axis=-1)
+    return float(np.quantile(sizes, SHARE_LEFT)) / window.shape[2]
 
 
 def learn_shape(free: np.ndarray, *, otherwise: Shape | None = None) -> Shape:

@@ -1,0 +1,53 @@
+"""What warm-up makes of a window of draws."""
+
+import numpy as np
+import pytest
+
+from noiseaware import warming
+from noiseaware.chains import Tuning
+from noiseaware.elliptical_slice import Shape
+
+NUM_CHAINS, NUM_DRAWS = 4, 4 * warming.WINDOW_DRAWS
+SWEEPS = 8
+
+
+def lesson(draws):
+    """From draws ``[chain, draw]`` of one param of one data set."""
+    free = draws[None, :, :, None]
+    shape = Shape(np.zeros((1, 1)), np.ones((1, 1, 1)))
+    tuning = Tuning(shape, SWEEPS, num_stand_ins=1)
+    limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1)
+    return warming.learn(free, np.zeros((*free.shape[:3], 3)), tuning, True, limits)
+
+
+def correlated(rng, correlation):
+    noise = rng.normal(size=(NUM_CHAINS, NUM_DRAWS)) * np.sqrt(1 - correlation**2)
+    draws = np.zeros_like(noise)
+    for at in range(NUM_DRAWS):
+        draws[:, at] = correlation * draws[:, at - 1] + noise[:, at]
+    return draws
+
+
+def test_warm_up_ends_at_an_efficient_window(rng):
+    assert lesson(correlated(rng, 0.0)).is_warm
+    assert lesson(correlated(rng, 0.0)).tuning.sweeps_per_draw <= SWEEPS
+
+
+def test_sweeps_double_where_draws_remember(rng):
+    found = lesson(correlated(rng, 0.9))
+    assert not found.is_warm
+    assert found.tuning.sweeps_per_draw == 2 * SWEEPS
+
+
+def test_sweeps_do_not_double_where_chains_are_in_modes_of_their_own(rng):
+    apart = 20.0 * np.array([0.0, 0.0, 1.0, 1.0])[:, None]
+    found = lesson(correlated(rng, 0.0) + apart)
+    assert found.is_warm
+    assert found.tuning.sweeps_per_draw == SWEEPS
+    found = lesson(correlated(rng, 0.9) + apart)
+    assert not found.is_warm, "slow in its own mode, too"
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)

@@ -27,7 +27,6 @@ ALLOWED = {
     "running": set(),
     "samplers": {"elliptical_slice", "validate", "schema", "randomness", "models", "running"},
     "convergence": set(),
-    "diagnostics": set(),
     "chains": {"elliptical_slice", "schema", "statistics", "mechanisms", "models", "samplers"},
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
@@ -48,8 +47,10 @@ ALLOWED = {
         "private_mcmc", "private_pilots",
     },
     "baselines": {"validate", "schema", "release", "models", "draws"},
-    "comparing": {
+    "studies": {"validate", "running"},
+    "diagnostics": {
         "validate", "schema", "release", "models", "statistics", "mechanisms", "draws", "fitting",
+        "studies",
     },
     "maximizing": {
         "validate", "schema", "release", "models", "samplers", "running", "draws", "chains",

@@ -12,8 +12,9 @@ from experiments.bernstein2018 import problems
 from scipy import stats
 
 import noiseaware as na
-from noiseaware import comparing, diagnostics, fitting
+from noiseaware import diagnostics, fitting
 from noiseaware.chains import run_chunk
+from noiseaware.diagnostics import comparing
 from noiseaware.models.domain import Positives
 from noiseaware.running import DeadlineError
 from tests.laws.members import FAMILIES

@@ -10,7 +10,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "accounting": ("ApproxDP", "GDP", "PureDP", "ZCDP", "compose", "to_approx_dp", "to_zcdp"),
     "baselines": ("fit_naive", "fit_one_posterior_samples", "fit_records"),
-    "comparing": ("Comparison", "compare"),
+    "diagnostics.calibration": ("Calibration", "sbc"),
+    "diagnostics.comparing": ("Comparison", "compare"),
+    "diagnostics.coverage": ("Coverage", "coverage"),
+    "diagnostics.release_check": ("Check", "check"),
     "draws": ("ConvergenceWarning", "IncompleteWarning", "summarize"),
     "fitting": ("fit", "fit_many"),
     "maximizing": ("Maximum", "maximize"),
@@ -38,6 +41,7 @@ _HOMES = {
     "running": ("cache_compilations",),
     "samplers": ("HMC", "NUTS", "CrankNicolson", "Metropolis", "RandomWalk", "Slice"),
     "schema": ("Binary", "Category", "Neighbours", "Real", "Whole"),
+    "studies": ("StudyError", "run_study"),
     "statistics": (
         "Clamped", "ClassTables", "ContingencyTable", "Count", "FunctionStatistic",
         "Histogram", "Redacted", "RegressionMoments", "Statistic",

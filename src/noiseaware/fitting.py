@@ -176,13 +176,15 @@ def fit_many(
     sweeps_per_draw: int | None = None,
     proposal: Proposal | None = None,
     params_step: ParamsKernel | UserStep | None = None,
+    first: int = 0,
     progress: bool = True,
 ):
     """Fit each of many releases on its own: the same model, statistic and number of records, other
     sums and noise scales. For calibration and coverage studies.
 
     Arguments are those of ``fit``, without checkpoints and kept records; ``"auto"`` is exact for
-    every model that can draw records; Ctrl-C returns nothing. Release i draws from the seed and i.
+    every model that can draw records; Ctrl-C returns nothing. Release i draws from the seed and
+    ``first + i``, its number in a study of which this is a part.
     All releases share the size of blocks, and some of them what warm-up chooses beside the shape of
     the params' move: sweeps, unless given, and how many records stand for all.
 
@@ -210,7 +212,7 @@ def fit_many(
     with jax.enable_x64(True), progress_bar(progress) as bar:
         check(problems[0], settings.num_records)
         root = jr.fold_in(jr.key(seed), OF_MANY)
-        keys = jax.vmap(lambda i: jr.fold_in(root, i))(np.arange(len(releases)))
+        keys = jax.vmap(lambda i: jr.fold_in(root, i))(first + np.arange(len(releases)))
         runs = run_many(keys, problems, settings, bar)
     reason = _reason(method, model)
     attrs = _attrs(releases[0], problems[0], settings, reason, seed)

@@ -1,16 +1,19 @@
-"""Is a posterior calibrated, and how far is it from another? Numbers only.
+"""Are ranks uniform?
 
 Simulation-based calibration: if params ``theta*`` come from the prior and a release from them, the
 rank of ``theta*`` among independent draws of ``p(theta | release)`` is uniform. With ``r`` of L
 draws below it and V uniform, ``u = (r + V) / (L + 1)`` is uniform on (0, 1) exactly, and
 ``Phi^-1(u)`` standard normal, whose standard deviation shows a posterior too narrow (above 1) or
-too wide (below 1) where Kolmogorov and Smirnov's distance sees little.
+too wide (below 1) where Kolmogorov and Smirnov's distance sees little. Which ranks are too many or
+too few, a band shows that the whole of their distribution function keeps to [SBV22].
 """
 
 import dataclasses
 
 import numpy as np
 from scipy import special, stats
+
+BAND_SEED, NUM_BAND_SAMPLES = 22, 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +63,22 @@ def thinned(draws: np.ndarray, effective: np.ndarray) -> np.ndarray:
     return kept.reshape(-1, *draws.shape[2:])
 
 
+def ranks_of_fits(
+    draws: np.ndarray, truth: np.ndarray, effective: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """``u`` of each truth ``[set, quantity]`` among draws ``[chain, draw, set, quantity]``, of each
+    set every k-th of a chain: as many as are effective ``[set]``.
+    """
+    num_chains, num_draws = draws.shape[:2]
+    steps = np.ceil(num_chains * num_draws / np.maximum(np.nan_to_num(effective), 1.0))
+    steps = np.clip(steps.astype(int), 1, num_draws)
+    found = np.empty(truth.shape)
+    for index, step in enumerate(steps):
+        kept = draws[:, step - 1 :: step, index].reshape(-1, truth.shape[1])
+        found[index] = ranks(kept, truth[index], rng)
+    return found
+
+
 def uniformity(u: np.ndarray) -> Uniformity:
     """Of ranks on (0, 1)."""
     u = np.asarray(u, float)
@@ -78,17 +97,20 @@ def uniformity(u: np.ndarray) -> Uniformity:
     )  # fmt: skip
 
 
-def squared_mmd(x: np.ndarray, y: np.ndarray, bandwidth: float) -> float:
-    """Unbiased estimate of the squared maximum mean discrepancy of two samples ``[draw, d]`` under
-    ``exp(-|x - y|^2 / (2 bandwidth^2))`` [GBRSS12]; it may be negative.
+def band(count: int, level: float, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the empirical distribution function of so many uniform ranks keeps to at all of the
+    points ``at`` together, but for the share ``level`` of samples.
+
+    At each point the share is binomial; the level of one point is set by simulation so that all
+    together have the level asked for.
     """
-    x, y = (np.asarray(sample, float).reshape(len(sample), -1) for sample in (x, y))
-
-    def mean_kernel(a, b, is_same):
-        squares = np.sum(a**2, 1)[:, None] + np.sum(b**2, 1) - 2 * a @ b.T
-        kernel = np.exp(-np.maximum(squares, 0) / (2 * bandwidth**2))
-        if is_same:
-            return (np.sum(kernel) - np.trace(kernel)) / (len(a) * (len(a) - 1))
-        return np.mean(kernel)
-
-    return float(mean_kernel(x, x, True) + mean_kernel(y, y, True) - 2 * mean_kernel(x, y, False))
+    at = np.asarray(at, float)
+    rng = np.random.default_rng(BAND_SEED)
+    smallest = np.empty(NUM_BAND_SAMPLES)
+    for index in range(NUM_BAND_SAMPLES):
+        below = np.searchsorted(np.sort(rng.uniform(size=count)), at, side="right")
+        law = stats.binom(count, at)
+        smallest[index] = np.min(2 * np.minimum(law.cdf(below), law.sf(below - 1)))
+    one = float(np.quantile(smallest, level))
+    law = stats.binom(count, at)
+    return law.ppf(one / 2) / count, law.ppf(1 - one / 2) / count

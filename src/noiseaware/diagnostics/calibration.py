@@ -1,0 +1,175 @@
+"""Simulation-based calibration [TBSVG18]: are posteriors right on average over the prior?
+
+Params ``theta*`` from the prior, records from them, a release of those, a fit: the rank of
+``theta*`` among draws of ``p(theta | release)`` is uniform, and so is that of any function of
+params, records and release. What is not uniform shows a sampler, a model or a noise scale that is
+not the one that made the data. It cannot show a sampler that returns the prior, where only params
+are ranked: hence ``log g``, and the contraction beside every cell.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from noiseaware import validate
+from noiseaware.diagnostics.fits import NOISE, Fits
+from noiseaware.diagnostics.simulating import Source
+from noiseaware.diagnostics.uniformity import Uniformity, band, uniformity
+from noiseaware.fitting import known_columns
+from noiseaware.mechanisms import Mechanism
+from noiseaware.models import Model
+from noiseaware.release import Release
+from noiseaware.statistics import Statistic
+from noiseaware.studies import run_study
+
+NO_EVIDENCE = 0.95
+LEVEL = 1e-3  # of all tests of a calibration together
+MAX_R_HAT = 1.05  # of short chains, in a study
+DRAWS = 100  # a chain: enough for ranks
+EDGE = 1e-12
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Ranks ``[fit, quantity]`` of what is known of every simulated data set, and of each quantity
+    the posterior's sd over the prior's (``contraction``). ``p`` is the smallest p-value of all
+    tests, times their number.
+    """
+
+    quantities: tuple[str, ...]
+    ranks: np.ndarray
+    contraction: np.ndarray
+    r_hat: np.ndarray
+    ess: np.ndarray
+    seed: int
+
+    @property
+    def uniformities(self) -> dict[str, Uniformity]:
+        inside = np.clip(self.ranks, EDGE, 1 - EDGE)
+        return {name: uniformity(u) for name, u in zip(self.quantities, inside.T, strict=True)}
+
+    @property
+    def p(self) -> float:
+        found = self.uniformities.values()
+        return min(1.0, len(found) * min(each.p for each in found))
+
+    @property
+    def worst(self) -> str:
+        """The quantity whose ranks are the least likely."""
+        found = self.uniformities
+        return min(found, key=lambda name: found[name].p)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Nothing speaks against it, at the level of 0.001 for all tests together."""
+        return self.p >= LEVEL
+
+    @property
+    def unconverged(self) -> float:
+        """Share of fits whose chains disagree: their ranks say nothing about the target."""
+        return float(np.mean(~(self.r_hat <= MAX_R_HAT)))
+
+    def ecdf(self, quantity: str, level: float = 0.05):
+        """Points, the share of ranks below each, and a band for all of them together."""
+        at = np.linspace(0.01, 0.99, 99)
+        u = np.sort(self.ranks[:, self.quantities.index(quantity)])
+        share = np.searchsorted(u, at, side="right") / len(u)
+        return (at, share, *band(len(u), level, at))
+
+    def table(self):
+        """A data frame, one row a quantity."""
+        import pandas
+
+        rows = {}
+        for (name, found), left in zip(self.uniformities.items(), self.contraction, strict=True):
+            rows[name] = dataclasses.asdict(found) | {
+                "p": found.p,
+                "contraction": left,
+                "evidence": "no evidence" if left > NO_EVIDENCE else "",
+            }
+        return pandas.DataFrame.from_dict(rows, orient="index")
+
+    def __str__(self) -> str:
+        verdict = "calibrated" if self.is_calibrated else "NOT calibrated"
+        found = self.uniformities[self.worst]
+        return (
+            f"{verdict}: {len(self.ranks)} fits, p {self.p:.2g} of all tests together; worst "
+            f"{self.worst}, KS {found.ks:.3f}, sd of normal scores {found.sd:.3f}; chains disagree "
+            f"in {100 * self.unconverged:.1f} % of fits\n"
+            f"{self.table().to_string(float_format='{:.3g}'.format)}"
+        )
+
+
+def sbc(
+    model: Model,
+    statistic: Statistic,
+    mechanism: Mechanism,
+    *,
+    num_records: int,
+    num_fits: int,
+    seed: int,
+    known: Mapping[str, Any] | None = None,
+    method: str | Callable = "auto",
+    chains: int = 4,
+    draws: int = DRAWS,
+    sweeps_per_draw: int | None = None,
+    data_model: Model | None = None,
+    told: Callable[[Release], Release] | None = None,
+    batch_size: int = 64,
+    folder=None,
+    processes: int | None = None,
+    cluster: str | None = None,
+    progress: bool = True,
+) -> Calibration:
+    """Fit ``num_fits`` simulated releases, and rank the truth in each posterior.
+
+    Args:
+        model: prior and record law, of the data and of the fits.
+        statistic: what is released of the records.
+        mechanism: how it is hidden.
+        num_records: of every data set.
+        num_fits: 1,000 see a posterior sd off by a third, 10,000 one off by 5 %.
+        seed: of all random numbers; fit i depends on it and on i.
+        known: the columns that the model calls known, the same in all data sets.
+        method: one of ``fit``'s, or a function ``(release, model, seed=...) -> draws``.
+        chains: of each fit.
+        draws: kept draws a chain, thinned to as many as are effective.
+        sweeps_per_draw: as of ``fit``.
+        data_model: where data come from, if not from ``model``: what a wrong model would show.
+        told: changes each release before it is fitted: what a wrong scale or bound would show.
+        batch_size, folder, processes, cluster, progress: see ``run_study``.
+    """
+    source = source_of(data_model or model, statistic, mechanism, num_records, known)
+    options = {"chains": chains, "draws": draws, "sweeps_per_draw": sweeps_per_draw}
+    fits = Fits(source, model, seed, method, told, options)
+    validate.positive_integer("num_fits", num_fits)
+    table = run_study(
+        fits, num_fits, batch_size=batch_size, folder=folder, identity=fits.identity,
+        processes=processes, cluster=cluster, progress=progress,
+    )  # fmt: skip
+    return as_calibration(fits, table, np.std(table["truth"], axis=0, ddof=1))
+
+
+def source_of(model: Model, statistic, mechanism, num_records, known, params=None) -> Source:
+    num_records = validate.positive_integer("num_records", num_records)
+    columns = known_columns(model, known)
+    source = Source(model, statistic, mechanism, num_records, columns or None, params)
+    source.check()
+    return source
+
+
+def as_calibration(fits: Fits, table, prior_sd: np.ndarray) -> Calibration:
+    names = tuple(fits.quantities)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        contraction = np.sqrt(np.mean(table["sd"] ** 2, axis=0)) / prior_sd
+    is_param = np.array([name != NOISE for name in names])
+    return Calibration(
+        names,
+        table["rank"],
+        np.where(is_param, contraction, np.nan),
+        table["r_hat"],
+        table["ess"],
+        fits.seed,
+    )

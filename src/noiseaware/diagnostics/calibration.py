@@ -3,8 +3,13 @@
 Params ``theta*`` from the prior, records from them, a release of those, a fit: the rank of
 ``theta*`` among draws of ``p(theta | release)`` is uniform, and so is that of any function of
 params, records and release. What is not uniform shows a sampler, a model or a noise scale that is
-not the one that made the data. It cannot show a sampler that returns the prior, where only params
-are ranked: hence ``log g``, and the contraction beside every cell.
+not the one that made the data.
+
+Ranks of params alone do not show a sampler that returns the prior [MMSTG23]. So there is ``log g``,
+which depends on the records imputed. And each param is ranked once more from the end to which its
+release points: ``u`` of data sets whose release makes the param likely to be large, ``1 - u`` of
+the others. Where a release points is learned by least squares from the other half of the data sets,
+so it depends on that release alone, and these ranks are uniform, too.
 """
 
 import dataclasses
@@ -152,6 +157,20 @@ def sbc(
     return as_calibration(fits, table, np.std(table["truth"], axis=0, ddof=1))
 
 
+def _turned(table) -> np.ndarray:
+    """Ranks from the end to which the release points."""
+    values = table["values"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.nan_to_num((values - values.mean(axis=0)) / values.std(axis=0))
+    design = np.concatenate([np.ones((len(values), 1)), values], axis=1)
+    truth = table["truth"] - np.median(table["truth"], axis=0)
+    is_even = np.arange(len(values)) % 2 == 0
+    points = np.empty_like(truth)
+    for half in (is_even, ~is_even):
+        points[~half] = design[~half] @ np.linalg.lstsq(design[half], truth[half])[0]
+    return np.where(points > 0, table["rank"], 1 - table["rank"])
+
+
 def source_of(model: Model, statistic, mechanism, num_records, known, params=None) -> Source:
     num_records = validate.positive_integer("num_records", num_records)
     columns = known_columns(model, known)
@@ -165,10 +184,11 @@ def as_calibration(fits: Fits, table, prior_sd: np.ndarray) -> Calibration:
     with np.errstate(divide="ignore", invalid="ignore"):
         contraction = np.sqrt(np.mean(table["sd"] ** 2, axis=0)) / prior_sd
     is_param = np.array([name != NOISE for name in names])
+    contraction = np.where(is_param, contraction, np.nan)
     return Calibration(
-        names,
-        table["rank"],
-        np.where(is_param, contraction, np.nan),
+        (*names, *(f"{name}, by release" for name in names if name != NOISE)),
+        np.concatenate([table["rank"], _turned(table)[:, is_param]], axis=1),
+        np.concatenate([contraction, contraction[is_param]]),
         table["r_hat"],
         table["ess"],
         fits.seed,

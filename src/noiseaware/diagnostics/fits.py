@@ -60,16 +60,23 @@ class Fits:
 
     @property
     def quantities(self) -> dict[str, Scalar | None]:
-        """Those whose truth is known; of ``log g`` it is if the analyst is told the truth."""
+        """Those whose truth is known; of ``log g`` it is if the analyst knows the statistic."""
         of_data = params_of(self.source.model)
         found: dict[str, Scalar | None] = {
             label: scalar
             for label, scalar in params_of(self.model).items()
             if of_data.get(label) == scalar
         }
-        if not callable(self.method) and self.told is None:
+        if not callable(self.method) and self._knows_statistic:
             found[NOISE] = None
         return found
+
+    @property
+    def _knows_statistic(self) -> bool:
+        if self.told is None:
+            return True
+        (release,) = self.source.releases(self.source.simulate(self.seed, [0]).values)
+        return self.told(release).statistic is release.statistic
 
     @property
     def identity(self) -> str:
@@ -86,15 +93,19 @@ class Fits:
         data_sets = numbers if self.chosen is None else self.chosen[numbers]
         simulated = self.source.simulate(self.seed, data_sets)
         releases = self.source.releases(simulated.values)
+        log_noise = simulated.log_density
         if self.told is not None:
             releases = [self.told(release) for release in releases]
+            with jax.enable_x64(True):
+                each = zip(releases, simulated.totals, strict=True)
+                log_noise = np.array([_log_density(r.mechanism, r.values, t) for r, t in each])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", draws_.ConvergenceWarning)  # the table has R-hat
             posterior, log_density, r_hat, ess = self._fit(releases, int(numbers[0]))
         quantities = self.quantities
         truth = np.stack(
             [
-                simulated.log_density if scalar is None else _scalar(simulated.params, scalar)
+                log_noise if scalar is None else _scalar(simulated.params, scalar)
                 for scalar in quantities.values()
             ],
             axis=-1,
@@ -110,6 +121,7 @@ class Fits:
         low, high = np.quantile(drawn, SHARES, axis=(0, 1))
         return {
             "number": data_sets,
+            "values": simulated.values,
             "truth": truth,
             "rank": ranks_of_fits(drawn, truth, ess, rng),
             "mean": np.mean(drawn, axis=(0, 1)),
@@ -142,6 +154,11 @@ class Fits:
         r_hat = np.array([summary["r_hat"].max() for summary in summaries])
         ess = np.array([summary["ess_bulk"].min() for summary in summaries])
         return posterior, None, r_hat, ess
+
+
+@eqx.filter_jit
+def _log_density(mechanism, released, total):
+    return mechanism.log_density(released, total)
 
 
 def _scalar(values, scalar: Scalar) -> np.ndarray:

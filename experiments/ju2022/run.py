@@ -1,0 +1,236 @@
+"""The tables and figures of [JAGR22], with the paper's kernel and length, and to convergence.
+
+A full run writes ``results/``: tables, pictures, and ``cells.csv``, every cell of the paper's two
+coverage tables beside ours, with Fisher's exact test. Every number comes from SEED.
+"""
+
+import csv
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+from experiments.ju2022 import slip
+from experiments.ju2022.problems import (
+    EPSILONS,
+    NUM_DROPPED,
+    NUM_ITERATIONS,
+    NUM_REPLICATES,
+    PROBLEMS,
+    WAYS,
+)
+from experiments.tables import Rows, write
+from scipy import stats
+
+import noiseaware as na
+
+HERE = Path(__file__).parent
+SEED = 2022
+NUM_CONVERGED = 400  # replicates where chains converge: the truth to compare with
+BATCH = 50
+LEVEL = 0.05  # of all cells together
+
+
+@dataclasses.dataclass(frozen=True)
+class Replicates:
+    """Numbered releases of one problem at one epsilon, fitted in one way. The records of each are
+    its own, or those of ``fixed``, a seed, for all.
+    """
+
+    problem: str
+    way: str
+    epsilon: float
+    fixed: int | None = None
+
+    def releases(self, numbers) -> list[na.Release]:
+        problem = PROBLEMS[self.problem]
+        mechanism = problem.mechanism(self.epsilon)
+        first = 1_000_000 * (1 + EPSILONS.index(self.epsilon))
+        return [
+            na.simulate_release(
+                SEED + first + int(number),
+                problem.records(first + int(number) if self.fixed is None else self.fixed),
+                problem.statistic, mechanism, neighbours="replace",
+            )
+            for number in numbers
+        ]  # fmt: skip
+
+    def __call__(self, numbers):
+        problem = PROBLEMS[self.problem]
+        if self.way == "slip":
+            values = np.stack([release.values for release in self.releases(numbers)])
+            drawn, rate = slip.chains(
+                problem, values, self.epsilon, SEED + int(numbers[0]), NUM_ITERATIONS
+            )
+            return self._row(drawn[None, NUM_DROPPED:]) | {"acceptance": rate}
+        way = WAYS[self.way]
+        draws = na.fit_many(
+            self.releases(numbers), problem.model, seed=SEED, first=int(numbers[0]), **way.options
+        )
+        kept = draws.isel(draw=slice(way.dropped, None), groups=["posterior", "sample_stats"])
+        rates = kept.sample_stats["acceptance_rate"]
+        return self._row(kept.posterior[problem.param].values) | {
+            "acceptance": rates.mean(("chain", "draw")).values,
+            "smallest_rate": rates.min(("chain", "draw")).values,
+            "smallest": np.exp(
+                np.minimum(kept.sample_stats["min_log_ratio"].min(("chain", "draw")).values, 0.0)
+            ),
+        }
+
+    def _row(self, drawn: np.ndarray) -> dict:
+        """Of draws ``[chain, draw, fit, param]``."""
+        low, high = np.quantile(drawn, [0.05, 0.95], axis=(0, 1))
+        truth = PROBLEMS[self.problem].truth[PROBLEMS[self.problem].param]
+        worst = [_convergence(drawn[:, :, index]) for index in range(drawn.shape[2])]
+        return {
+            "covered": (low <= truth) & (truth <= high),
+            "mean": drawn.mean(axis=(0, 1)),
+            "r_hat": np.array([r_hat for r_hat, _ in worst]),
+            "ess": np.array([ess for _, ess in worst]),
+        }
+
+
+def _convergence(drawn: np.ndarray) -> tuple[float, float]:
+    """The largest R-hat, of half chains, and the smallest bulk effective size of any param."""
+    import arviz
+
+    half = drawn.shape[1] // 2
+    halves = np.concatenate([drawn[:, :half], drawn[:, half : 2 * half]])
+    each = [
+        (float(arviz.rhat(halves[..., index])), float(arviz.ess(drawn[..., index])))
+        for index in range(drawn.shape[-1])
+    ]
+    return max(r_hat for r_hat, _ in each), min(ess for _, ess in each)
+
+
+def coverage(quick: bool) -> Rows:
+    """Table 1 and the supplement's, once more with each of our ways."""
+    rows = []
+    cells = [
+        *itertools.product(PROBLEMS, WAYS, EPSILONS[::2] if quick else EPSILONS),
+        *(() if quick else itertools.product(["log-linear"], ["slip"], EPSILONS)),
+    ]
+    for name, way, epsilon in cells:
+        count = 40 if quick else NUM_CONVERGED if way == "converged" else NUM_REPLICATES
+        found = na.run_study(
+            Replicates(name, way, epsilon), count, batch_size=20 if quick else BATCH, progress=False
+        )
+        for index, share in enumerate(np.mean(found["covered"], axis=0)):
+            rows.append(
+                {
+                    "model": name, "way": way, "epsilon": epsilon, "param": index + 1,
+                    "covered": float(share), "replicates": count,
+                    "mean": float(np.mean(found["mean"][:, index])),
+                    "r_hat": float(np.median(found["r_hat"])),
+                    "ess": float(np.median(found["ess"])),
+                    "acceptance": float(np.mean(found["acceptance"])),
+                }
+            )  # fmt: skip
+        shown = " ".join(f"{share:.2f}" for share in np.mean(found["covered"], axis=0))
+        print(
+            f"  {name}, {way}, epsilon {epsilon}: covered {shown}; R-hat "
+            f"{np.median(found['r_hat']):.2f}, effective {np.median(found['ess']):.0f}", flush=True,
+        )  # fmt: skip
+    return rows
+
+
+def means(quick: bool) -> Rows:
+    """Figures 1a, 1b, 2 and S1: one data set, many releases of it."""
+    rows = []
+    for name, way, epsilon in itertools.product(
+        PROBLEMS, ["paper"] if quick else WAYS, EPSILONS[::2] if quick else EPSILONS
+    ):
+        count = 20 if quick else NUM_REPLICATES
+        task = Replicates(name, way, epsilon, fixed=SEED)
+        found = na.run_study(task, count, batch_size=20 if quick else BATCH, progress=False)
+        for replicate in range(count):
+            row = {"model": name, "way": way, "epsilon": epsilon, "replicate": replicate}
+            row |= {
+                key: float(found[key][replicate])
+                for key in ("acceptance", "smallest_rate", "smallest")
+            }
+            row["bound"] = float(np.exp(-epsilon))
+            for index, mean in enumerate(found["mean"][replicate]):
+                row[f"mean_{index + 1}"] = float(mean)
+            rows.append(row | {f"mean_{i + 1}": "" for i in range(found["mean"].shape[1], 5)})
+        print(
+            f"  {name}, {way}, epsilon {epsilon}: mean acceptance "
+            f"{np.mean(found['acceptance']):.3f}, smallest {np.min(found['smallest']):.3g}, bound "
+            f"{np.exp(-epsilon):.3g}", flush=True,
+        )  # fmt: skip
+    return rows
+
+
+def confidential() -> Rows:
+    """Posterior and prior means given the fixed data set: the lines of Figures 1a and 2."""
+    records = PROBLEMS["log-linear"].records(SEED)
+    counts = np.bincount(records["class"], minlength=5)
+    rows = [
+        {"model": "log-linear", "param": i + 1, "given_records": float(share), "prior": 0.2}
+        for i, share in enumerate((2 + counts) / (10 + counts.sum()))
+    ]
+    records = PROBLEMS["regression"].records(SEED)
+    design = np.stack([np.ones(len(records["y"])), records["x1"], records["x2"]], axis=1)
+    precision = design.T @ design / 2 + np.eye(3) / 4
+    mean = np.linalg.solve(precision, design.T @ records["y"] / 2)
+    return rows + [
+        {"model": "regression", "param": i + 1, "given_records": float(value), "prior": 0.0}
+        for i, value in enumerate(mean)
+    ]
+
+
+def cells(rows: Rows) -> Rows:
+    """Every cell of the paper beside ours, with Fisher's exact test of each way."""
+    with open(HERE / "expected.csv", newline="") as file:
+        expected = list(csv.DictReader(file))
+    found = []
+    for theirs in expected:
+        at = (theirs["model"], float(theirs["epsilon"]), int(theirs["param"]))
+        row = {
+            "table": theirs["table"], "model": at[0], "epsilon": at[1], "param": at[2],
+            "published": float(theirs["covered"]),
+        }  # fmt: skip
+        for ours in rows:
+            if (ours["model"], ours["epsilon"], ours["param"]) != at:
+                continue
+            count, number = ours["replicates"], int(theirs["replicates"])
+            hits, their_hits = round(ours["covered"] * count), round(row["published"] * number)
+            table = [[hits, count - hits], [their_hits, number - their_hits]]
+            row[ours["way"]] = ours["covered"]
+            row[f"p_{ours['way']}"] = float(stats.fisher_exact(table).pvalue)
+        if len(row) > 5:
+            found.append(row)
+    return found
+
+
+def _agree(found: Rows, way: str, model: str) -> str:
+    here = [row for row in found if row["model"] == model and f"p_{way}" in row]
+    differ = [row for row in here if row[f"p_{way}"] < LEVEL / len(found)]
+    listed = ", ".join(
+        f"epsilon {row['epsilon']:g} param {row['param']} ({row[way]:.2f}, theirs "
+        f"{row['published']:.2f})"
+        for row in differ
+    )
+    return f"{model}, {way}: {len(here) - len(differ)} of {len(here)} cells agree" + (
+        f"; not {listed}" if differ else ""
+    )
+
+
+PARTS = {
+    "coverage": lambda quick: {"coverage": coverage(quick)},
+    "means": lambda quick: {"means": means(quick), "confidential": confidential()},
+}
+TABLES = ("coverage", "means", "confidential")
+
+
+def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
+    found = cells(tables["coverage"])
+    for model, way in itertools.product(PROBLEMS, (*WAYS, "slip")):
+        if any(row["model"] == model and f"p_{way}" in row for row in found):
+            print(_agree(found, way, model))
+    if folder is not None:
+        from experiments.ju2022 import pictures
+
+        columns = dict.fromkeys(key for row in found for key in row)
+        write(folder / "cells.csv", [dict.fromkeys(columns, "") | row for row in found], SEED)
+        pictures.draw(folder, **tables)

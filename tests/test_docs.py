@@ -68,3 +68,20 @@ def test_private_chains(capsys):
     off = draws.posterior["probability"].mean() - mean
     assert abs(off) < 2 * np.sqrt(mean * (1 - mean) / 50_000)
     assert na.summarize(draws)["r_hat"].iloc[0] < 1.2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+def test_checks_and_the_failure_gallery(capsys):
+    names = names_of("trust.md", 8)
+    assert names["calibration"].is_calibrated
+    assert "Trust it" in capsys.readouterr().out
+    assert names["ignored"].uniformities["probability"].sd > 1.2
+    assert names["mistaken"].worst == "log g"
+    for caught in ("ignored", "mistaken", "misread"):
+        assert not names[caught].is_calibrated
+    assert na.summarize(names["stuck"])["r_hat"].max() > 1.01
+    misfit = names["misfit"]
+    assert not misfit.can_be_trusted
+    assert misfit.calibration.is_calibrated
+    assert "x^2 lies" in str(misfit)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from experiments.raisa2021.problems import PROBLEMS, Banana
+from experiments.raisa2021.problems import EPSILONS, PROBLEMS, Banana
 from scipy import optimize, stats
 
 import noiseaware as na
@@ -153,7 +153,7 @@ ROWS = [
     (name, algorithm, epsilon)
     for name, problem in PROBLEMS.items()
     for algorithm in problem.minibatch
-    for epsilon in (1.0, 4.0)
+    for epsilon in EPSILONS[name]
 ]
 
 

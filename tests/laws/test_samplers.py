@@ -36,6 +36,9 @@ CONTROLLED = ("normal-mean", "dirichlet-categorical")
 NUM_CHAINS = dict.fromkeys(CONTROLLED, 40_000) | {"normal": 160_000}
 
 
+SLOW = (pytest.mark.slow, pytest.mark.optimized)  # what they cost is running
+
+
 def is_slow(sampler, case):
     return case != "normal-mean" and (case not in FIRST_CASES or sampler not in FIRST_SAMPLERS)
 
@@ -47,7 +50,7 @@ PAIRS = [
         case,
         marks=[
             pytest.mark.xdist_group(f"{sampler} {case}"),
-            *[pytest.mark.slow] * is_slow(sampler, case),
+            *SLOW * is_slow(sampler, case),
         ],
     )
     for sampler in SAMPLERS
@@ -67,7 +70,7 @@ def each_of(*samplers):
                 sampler,
                 marks=[
                     pytest.mark.xdist_group(sampler),
-                    *[pytest.mark.slow] * (sampler not in FIRST_SAMPLERS),
+                    *SLOW * (sampler not in FIRST_SAMPLERS),
                 ],
             )
             for sampler in samplers
@@ -141,6 +144,7 @@ def test_keeps_the_joint_law_and_the_privacy_floor(sampler, case):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 @each_sampler
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_keeps_the_joint_law_under_every_mechanism(sampler, kind):
@@ -189,7 +193,7 @@ def bernoulli_draws(sampler, mechanism, released, fault=0):
     [
         (na.Laplace, 8),
         *[
-            pytest.param(kind, value, marks=pytest.mark.slow)
+            pytest.param(kind, value, marks=SLOW)
             for kind, value in [(na.Laplace, -3), (na.DiscreteLaplace, 14), (na.Gaussian, -3)]
         ],
     ],
@@ -230,7 +234,7 @@ def normal_posterior(released):
 
 
 @each_sampler
-@pytest.mark.parametrize("released", [9.0, pytest.param(-20.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("released", [9.0, pytest.param(-20.0, marks=SLOW)])
 def test_reaches_the_closed_form_of_a_normal_mean(sampler, released):
     draws = normal_draws(sampler, released)
     mean, stddev = normal_posterior(released)
@@ -286,6 +290,7 @@ def log_dirichlet_multinomial(counts, concentration):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 @each_of("record_augmentation", "interweaving")
 def test_naive_bayes_reaches_full_enumeration(sampler):
     model, statistic = CASES["naive-bayes"]

@@ -85,3 +85,9 @@ def test_checks_and_the_failure_gallery(capsys):
     assert not misfit.can_be_trusted
     assert misfit.calibration.is_calibrated
     assert "x^2 lies" in str(misfit)
+
+
+def test_the_page_of_results_is_that_of_the_results():
+    from experiments import page
+
+    assert page.PAGE.read_text() == page.page(), "run python -m experiments.page"

@@ -5,7 +5,7 @@ Params ``theta*`` from the prior, records from them, a release of those, a fit: 
 params, records and release. What is not uniform shows a sampler, a model or a noise scale that is
 not the one that made the data.
 
-Ranks of params alone do not show a sampler that returns the prior [MMSTG23]. So there is ``log g``,
+Ranks of params alone do not show a sampler that returns the prior [MMKB23]. So there is ``log g``,
 which depends on the records imputed. And each param is ranked once more from the end to which its
 release points: ``u`` of data sets whose release makes the param likely to be large, ``1 - u`` of
 the others. Where a release points is learned by least squares from the other half of the data sets,

@@ -4,7 +4,7 @@ A batch of numbers in, a table out: of every fit and quantity the truth, its ran
 and the posterior's moments and quantiles. The quantities are the params that the data came from and
 ``log g``, the log density of the noise in the release, which depends on the records imputed: a
 sampler that draws params from their prior and never looks at the release would pass on params alone
-[MMSTG23].
+[MMKB23].
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from experiments.tables import read, write
 
-EXPERIMENTS = ("bernstein2018", "ju2022", "raisa2021")
+EXPERIMENTS = ("bernstein2018", "calibration", "ju2022", "raisa2021")
 
 
 def main() -> None:

@@ -319,6 +319,14 @@ def sweeps_to_forget(problem: Problem, release: na.Release) -> int:
     return int(np.ceil(max(of_noise, np.log(MAX_CORRELATION) / np.log(kept))))
 
 
+def independent_draws(
+    problem: Problem, release: na.Release, values: np.ndarray, seed: int
+) -> np.ndarray:
+    """Of the param of interest ``[draw, set]``, each by a chain of its own."""
+    runs = Runs(NUM_CANDIDATES, NUM_RANKED, 1, sweeps_to_forget(problem, release))
+    return chains_of_sums(problem, release, values, seed, runs)[0, ..., 0]
+
+
 class Cell(NamedTuple):
     """Calibration of one model at one n and epsilon, and how much of the prior's sd the posterior
     has on average: near 1, a release says so little that any method passes.
@@ -339,8 +347,7 @@ def calibration_cell(
     naive = naive_sums(rng, problem, simulated, noisy, num_records)
     naive_ranks = problem.posterior(naive, num_records).cdf(simulated.truth)
     one = as_releases(simulated, noisy, num_records, factor, count=1)[0]
-    runs = Runs(NUM_CANDIDATES, NUM_RANKED, 1, sweeps_to_forget(problem, one))
-    draws = chains_of_sums(problem, one, noisy.values, seed, runs)[0, ..., 0]
+    draws = independent_draws(problem, one, noisy.values, seed)
     return Cell(
         uniformity(ranks(draws, simulated.truth, rng)),
         uniformity(np.clip(naive_ranks, 1e-12, 1 - 1e-12)),

@@ -24,7 +24,7 @@ from noiseaware.elliptical_slice import Shape
 
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
-TARGET_EFFICIENCY, EFFICIENCY_APART = 0.5, 0.75
+TARGET_EFFICIENCY, EFFICIENCY_APART = 0.5, 0.6
 SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
 MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
@@ -67,10 +67,11 @@ def learn(
     """
     shape, sweeps, num_stand_ins, is_moving, cholesky, step_size = tuning
     num_windows = free.shape[2] // WINDOW_DRAWS
-    window = finite(free[:, :, -WINDOW_DRAWS:])
-    efficiency = _efficiency(window)
+    together, alone = _efficiencies(finite(free[:, :, -WINDOW_DRAWS:]))
+    efficiency = float(np.quantile(together, SHARE_LEFT))
     is_efficient = efficiency >= TARGET_EFFICIENCY
-    are_apart = not is_efficient and _efficiency_of_chains(window) >= EFFICIENCY_APART
+    is_done = (together >= TARGET_EFFICIENCY) | (alone >= EFFICIENCY_APART)
+    are_apart = not is_efficient and bool(np.mean(is_done) >= 1 - SHARE_LEFT)
     move_rate, move_size, params_rate = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
     is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
@@ -119,17 +120,14 @@ def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(root @ root.swapaxes(1, 2))
 
 
-def _efficiency(window: np.ndarray) -> float:
-    """Smallest effective size over draws, which all but a few data sets reach."""
-    sizes = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1)
-    return float(np.quantile(sizes, SHARE_LEFT)) / (window.shape[1] * window.shape[2])
-
-
-def _efficiency_of_chains(window: np.ndarray) -> float:
-    """The same of chains on their own, whether they agree or not."""
-    alone = np.moveaxis(window, 2, 0)[None]  # one chain of each scalar
-    sizes = np.min(np.mean(bulk_ess(alone), axis=1), axis=-1)
-    return float(np.quantile(sizes, SHARE_LEFT)) / window.shape[2]
+def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest effective size over draws, of each data set: of all chains together, and of chains
+    alone, whether they agree or not.
+    """
+    num_chains, num_draws = window.shape[1:3]
+    together = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1) / (num_chains * num_draws)
+    of_chains = bulk_ess(np.moveaxis(window, 2, 0)[None])  # each its own scalar
+    return together, np.min(np.mean(of_chains, axis=1), axis=-1) / num_draws
 
 
 def learn_shape(free: np.ndarray, *, otherwise: Shape | None = None) -> Shape:

@@ -9,6 +9,8 @@ import pytest
 import noiseaware as na
 from tests.statistical import MAX_Z
 
+pytestmark = pytest.mark.optimized
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 

@@ -39,6 +39,7 @@ def test_each_fit_reaches_its_own_posterior(in_turn):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_fit_does_not_depend_on_its_company():
     """With sweeps fixed: left to warm-up, some fits choose them in common."""
     fixed = QUIET | {"sweeps_per_draw": 2}

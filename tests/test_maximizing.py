@@ -21,6 +21,8 @@ from tests.laws.chains import LAYOUT
 from tests.laws.members import CASES, known_for, known_levels
 from tests.statistical import MAX_Z, z_score
 
+pytestmark = pytest.mark.optimized
+
 NUM_RECORDS = 50
 MODEL = na.BetaBernoulli("x", 2, 3)
 QUIET = {"progress": False, "seed": 0}

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.optimized
+
 APPROXIMATE = "approximate: CLT on the statistic"
 README = Path(__file__).parents[1] / "README.md"
 

@@ -13,6 +13,8 @@ import pytest
 import noiseaware as na
 from noiseaware import journeys, running
 
+pytestmark = pytest.mark.optimized  # as in the processes that are killed
+
 MODEL = na.BetaBernoulli("x", 2.0, 3.0)
 RELEASE = na.Release([7.0], na.Count("x"), na.Laplace(1.0), neighbours="replace", num_records=10)
 # Fixed sweeps make every draw slow enough to be interrupted.

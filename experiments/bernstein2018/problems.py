@@ -27,6 +27,7 @@ FIXED_BOUNDS = tuple(stats.expon(scale=1 / 4).ppf(SHARES))
 NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
 CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
 LANES = 500  # of chains that fit a core's cache
+PART = 1000  # releases in a call
 NUM_CANDIDATES, NUM_RANKED = 100, 9
 MAX_CORRELATION, MIN_SWEEPS, MORE_SWEEPS = 0.25, 30, 120
 
@@ -214,10 +215,15 @@ def chains_of_sums(
     with jax.enable_x64(True):
         keys = jr.split(jr.key(seed), len(values))
         numbers = map(np.asarray, (float(release.num_records), runs.burn_in, runs.sweeps_per_draw))
-        drawn = _chains(
-            keys, values, problem.model, release.statistic, release.mechanism, *numbers, *runs[:3]
-        )
-        drawn = np.asarray(drawn[problem.param])
+        fixed = (problem.model, release.statistic, release.mechanism, *numbers, *runs[:3])
+        # In parts of one size, the last filled up: one compilation for any number of sets.
+        size = min(PART, len(values))
+        numbered = np.arange(-(-len(values) // size) * size) % len(values)
+        parts = [
+            np.asarray(_chains(keys[part], values[part], *fixed)[problem.param])
+            for part in np.split(numbered, len(numbered) // size)
+        ]
+        drawn = np.concatenate(parts)[: len(values)]
     return np.moveaxis(drawn.reshape(*drawn.shape[:3], -1), 0, 2)
 
 

@@ -50,7 +50,8 @@ PAIRS = [
         case,
         marks=[
             pytest.mark.xdist_group(f"{sampler} {case}"),
-            *SLOW * is_slow(sampler, case),
+            *[pytest.mark.slow] * is_slow(sampler, case),
+            *[pytest.mark.optimized] * (sampler == "laid_out"),
         ],
     )
     for sampler in SAMPLERS

@@ -511,7 +511,7 @@ CELLS = [
     for epsilon in (0.01, 0.1, 1.0)
 ]
 LEVEL = 1e-3 / len(CELLS)
-NUM_SETS, NUM_CONTROLS, MAX_OFF = 10_000, 4_000, 0.03  # of the sd of normal scores from 1
+NUM_SETS, MAX_OFF = 10_000, 0.03  # of the sd of normal scores from 1
 MAX_CONTRACTION = 0.95  # above it, no evidence: the posterior is the prior, and any method passes
 # Three counts of ten records are far from normal: intervals are some percent too narrow.
 FEW = ("multinomial", 10, 0.01)
@@ -544,7 +544,7 @@ def test_fits_of_other_families_are_calibrated(name):
 def test_control_starts_alone_are_not_calibrated(monkeypatch):
     """They are weighed by the release, which must not be what passes in place of the sweeps."""
     monkeypatch.setattr(problems, "sweeps_to_forget", lambda *_: 0)
-    assert problems.calibration_cell("binomial", 1000, 0.1, NUM_CONTROLS, seed=7).ours.p < LEVEL
+    assert problems.calibration_cell("binomial", 1000, 0.1, 4_000, seed=7).ours.p < LEVEL
 
 
 @pytest.mark.slow
@@ -571,6 +571,6 @@ def test_is_calibrated(name, num_records, epsilon):
 )
 def test_control_noise_a_fifth_larger_is_not_calibrated(name):
     """Where the noise is a good part of what is not known, and the release says something."""
-    cell = problems.calibration_cell(name, 1000, 0.1, NUM_CONTROLS, seed=7, factor=1.2)
+    cell = problems.calibration_cell(name, 1000, 0.1, NUM_SETS, seed=7, factor=1.2)
     assert cell.contraction < MAX_CONTRACTION
     assert cell.ours.p < LEVEL

@@ -16,7 +16,7 @@ README = Path(__file__).parents[1] / "README.md"
 def test_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     names: dict = {}
     kinds = []
     for block in blocks:

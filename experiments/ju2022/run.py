@@ -26,8 +26,7 @@ import noiseaware as na
 
 HERE = Path(__file__).parent
 SEED = 2022
-NUM_CONVERGED = 400  # replicates where chains converge: the truth to compare with
-BATCH = 50
+NUM_QUICK, BATCH = 20, 10
 LEVEL = 0.05  # of all cells together
 
 
@@ -103,18 +102,26 @@ def _convergence(drawn: np.ndarray) -> tuple[float, float]:
     return max(r_hat for r_hat, _ in each), min(ess for _, ess in each)
 
 
+def _coverage_cells(quick: bool) -> list[tuple[str, str, float]]:
+    if quick:
+        return [("regression", "paper", 1.0), ("regression", "converged", 1.0),
+                ("log-linear", "paper", 0.1), ("log-linear", "converged", 0.1)]  # fmt: skip
+    return [
+        *itertools.product(PROBLEMS, WAYS, EPSILONS),
+        *itertools.product(["log-linear"], ["slip"], EPSILONS),
+    ]
+
+
+def _study(task: Replicates, count: int):
+    return na.run_study(task, count, batch_size=min(BATCH, count // 2), progress=False)
+
+
 def coverage(quick: bool) -> Rows:
     """Table 1 and the supplement's, once more with each of our ways."""
     rows = []
-    cells = [
-        *itertools.product(PROBLEMS, WAYS, EPSILONS[::2] if quick else EPSILONS),
-        *(() if quick else itertools.product(["log-linear"], ["slip"], EPSILONS)),
-    ]
-    for name, way, epsilon in cells:
-        count = 40 if quick else NUM_CONVERGED if way == "converged" else NUM_REPLICATES
-        found = na.run_study(
-            Replicates(name, way, epsilon), count, batch_size=20 if quick else BATCH, progress=False
-        )
+    for name, way, epsilon in _coverage_cells(quick):
+        count = NUM_QUICK if quick else NUM_REPLICATES
+        found = _study(Replicates(name, way, epsilon), count)
         for index, share in enumerate(np.mean(found["covered"], axis=0)):
             rows.append(
                 {
@@ -138,11 +145,12 @@ def means(quick: bool) -> Rows:
     """Figures 1a, 1b, 2 and S1: one data set, many releases of it."""
     rows = []
     for name, way, epsilon in itertools.product(
-        PROBLEMS, ["paper"] if quick else WAYS, EPSILONS[::2] if quick else EPSILONS
+        ["regression"] if quick else PROBLEMS,
+        ["paper"] if quick else WAYS,
+        EPSILONS[::2] if quick else EPSILONS,
     ):
-        count = 20 if quick else NUM_REPLICATES
-        task = Replicates(name, way, epsilon, fixed=SEED)
-        found = na.run_study(task, count, batch_size=20 if quick else BATCH, progress=False)
+        count = NUM_QUICK if quick else NUM_REPLICATES
+        found = _study(Replicates(name, way, epsilon, fixed=SEED), count)
         for replicate in range(count):
             row = {"model": name, "way": way, "epsilon": epsilon, "replicate": replicate}
             row |= {

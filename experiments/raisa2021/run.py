@@ -143,8 +143,8 @@ def near_the_truth(
     problem = PROBLEMS[name]
     return na.private_sample(
         data_of(name, records)[0], problem.model, sampler, budget, chains=chains,
-        iterations=iterations, start={"theta": problem.starts(seed, chains)}, temperature=problem.temperature,
-        seed=seed, progress=False,
+        iterations=iterations, start={"theta": problem.starts(seed, chains)},
+        temperature=problem.temperature, seed=seed, progress=False,
     )  # fmt: skip
 
 

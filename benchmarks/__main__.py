@@ -14,8 +14,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BENCHES = (
-    "regression", "naive_bayes", "numba", "fit", "cold", "batch", "proposals", "custom", "scaling",
-    "statistic_gibbs", "private_mcmc", "gpu", "gpu_large",
+    "regression", "naive_bayes", "numba", "fit", "cold", "batch", "study", "proposals", "custom",
+    "scaling", "statistic_gibbs", "private_mcmc", "gpu", "gpu_large",
 )  # fmt: skip
 RESULTS = HERE / "results.json"
 

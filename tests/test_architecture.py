@@ -50,7 +50,7 @@ ALLOWED = {
     "studies": {"validate", "running"},
     "diagnostics": {
         "validate", "schema", "release", "models", "statistics", "mechanisms", "draws", "fitting",
-        "studies",
+        "studies", "samplers", "convergence",
     },
     "maximizing": {
         "validate", "schema", "release", "models", "samplers", "running", "draws", "chains",

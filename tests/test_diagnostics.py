@@ -1,11 +1,17 @@
 """Calibration, coverage and checks: right where the fit is, and failing where it is not."""
 
+import dataclasses
+
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
 import noiseaware as na
 from noiseaware import diagnostics
+from noiseaware.diagnostics.calibration import _turned, source_of
+from noiseaware.diagnostics.fits import fits_of
+from noiseaware.diagnostics.release_check import _Distance
 
 MODEL, STATISTIC, MECHANISM = na.BetaBernoulli("x", 2, 3), na.Count("x"), na.Laplace(4.0)
 FAST = {"num_records": 20, "num_fits": 400, "seed": 5, "processes": 0, "progress": False}
@@ -23,23 +29,23 @@ def test_a_band_holds_all_points_together_at_its_level():
 
 def test_ranks_of_fits_take_no_more_draws_than_are_effective():
     rng = np.random.default_rng(0)
-    draws = np.arange(40.0).reshape(2, 20, 1, 1)
-    (u,) = diagnostics.ranks_of_fits(draws, np.array([[1e9]]), np.array([8.0]), rng)[0]
-    assert 8 / 9 < u < 1  # above all of eight
+    draws = np.broadcast_to(np.arange(40.0).reshape(2, 20, 1, 1), (2, 20, 500, 1))
+    u = diagnostics.ranks_of_fits(draws, np.full((500, 1), 1e9), np.full(500, 8.0), rng)
+    assert 8 / 9 < u.min() < 8 / 9 + 0.01, "above all of eight"
 
 
 def test_a_right_fit_is_calibrated():
     found = na.sbc(MODEL, STATISTIC, MECHANISM, **FAST)
     assert found.quantities == ("probability", "log g", "probability, by release")
     assert found.is_calibrated
-    assert found.unconverged < 0.2
+    assert found.verdict == "calibrated"
     assert 0.5 < found.contraction[0] < 0.95
     assert "calibrated: 400 fits" in str(found)
-    _, share, low, high = found.ecdf("probability", level=1e-4)
+    _, share, low, high = found.ecdf("probability", level=0.01)
     assert np.all((low <= share) & (share <= high))
 
 
-def halved(release):
+def a_third(release):
     return na.Release(
         release.values, release.statistic, na.Laplace(release.mechanism.scale / 3),
         neighbours="replace", num_records=release.num_records, noise="simulated",
@@ -61,7 +67,7 @@ def from_prior(release, model, seed):
 @pytest.mark.parametrize(
     ("change", "worst"),
     [
-        ({"told": halved}, "log g"),
+        ({"told": a_third}, "log g"),
         ({"method": naive, "num_fits": 150}, "probability"),
         ({"method": from_prior, "num_fits": 150}, "probability, by release"),
         ({"data_model": na.BetaBernoulli("x", 6, 3)}, "probability"),
@@ -99,6 +105,86 @@ def released(stddev):
     return na.simulate_release(4, {"x": x}, MOMENTS, na.Laplace([10.0, 40.0]), neighbours="replace")
 
 
+def test_ranks_by_release_are_uniform_where_a_release_says_little():
+    """Exact posteriors of a normal mean given five noisy sums: how often the test of the mean
+    rejects at 0.05.
+    """
+    rng, rejected, count = np.random.default_rng(2), 0, 800
+    for _ in range(count):
+        truth = rng.normal(size=(200, 1))
+        values = 0.1 * truth + rng.normal(size=(200, 5))
+        precision = 1 + 5 * 0.01
+        mean = 0.1 * values.sum(axis=1, keepdims=True) / precision
+        rank = stats.norm.cdf((truth - mean) * np.sqrt(precision))
+        turned = _turned({"values": values, "truth": truth, "rank": rank})
+        turned = turned[np.isfinite(turned)]
+        assert len(turned) == 100
+        rejected += diagnostics.uniformity(turned).mean_p < 0.05
+    assert stats.binomtest(rejected, count, 0.05).pvalue > 1e-3
+
+
+def test_unconverged_fits_decide_nothing():
+    rng = np.random.default_rng(0)
+    ranks, r_hat = rng.uniform(size=(100, 1)), np.where(np.arange(100) < 20, 2.0, 1.0)
+    found = na.Calibration(("a",), ranks, np.ones(1), r_hat, np.ones(100), 0)
+    assert found.verdict == "undecided"
+    assert not found.is_calibrated
+    assert "undecided" in str(found)
+
+
+def test_a_folder_is_of_one_function_and_one_setting():
+    def fits(told=None, method="auto", seed=1, **options):
+        source = source_of(MODEL, STATISTIC, MECHANISM, 20, None)
+        return fits_of(source, MODEL, seed, method, told, options=options).identity
+
+    assert fits() == fits()
+    assert fits(told=a_third) == fits(told=a_third)
+    others = [
+        fits(seed=2), fits(draws=7), fits(told=a_third), fits(told=lambda release: release),
+        fits(method=naive), fits(method="interweaving"),
+    ]  # fmt: skip
+    assert len({fits(), *others}) == 1 + len(others)
+
+
+def checked(**changed):
+    calibration = na.Calibration(
+        ("mean",), np.random.default_rng(0).uniform(size=(64, 1)), np.ones(1), np.ones(64),
+        np.full(64, 99.0), 0,
+    )  # fmt: skip
+    summary = pandas.DataFrame({"r_hat": [1.0], "sd_ratio": [0.5]}, index=["mean"])
+    usual = {
+        "calibration": calibration, "distance": 1.0, "predictive_p": 0.4,
+        "sum_scores": {"x": 0.3, "x^2": -0.2}, "summary": summary, "method": "interweaving",
+    }  # fmt: skip
+    return na.Check(**usual | changed)
+
+
+def test_what_a_check_says():
+    assert checked().can_be_trusted
+    assert "the model makes such releases" in str(checked())
+    assert "cannot show whether the model is right" in str(checked(sum_scores={"x": 0.1}))
+    ranks = np.random.default_rng(0).uniform(0.3, 0.7, size=(64, 1))
+    off = dataclasses.replace(checked().calibration, ranks=ranks)
+    for changed, sentence in [
+        ({"calibration": off}, "Do not trust it: posteriors of releases like it are off"),
+        ({"predictive_p": 1e-3}, "Do not trust it: the model does not make releases like it"),
+        ({"distance": 9.0}, "Cannot say: few simulated releases are like it"),
+        (
+            {"calibration": dataclasses.replace(checked().calibration, r_hat=np.full(64, 2.0))},
+            "Cannot say: chains disagree in 100 % of the fits",
+        ),
+    ]:
+        assert str(checked(**changed)).startswith(sentence)
+        assert not checked(**changed).can_be_trusted
+
+
+def test_distance_does_not_depend_on_units():
+    rng = np.random.default_rng(0)
+    replicated = rng.normal(size=(1000, 2)) * [1.0, 1e9]
+    away = _Distance(replicated)(np.array([[10.0, 0.0]]))[0]
+    assert 9 < away < 11
+
+
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_a_check_trusts_a_right_model_and_no_other():
     options = {"seed": 2, "num_fits": 64, "processes": 0, "progress": False}
@@ -122,6 +208,19 @@ def test_a_check_trusts_a_right_model_and_no_other():
             "num_records must be",
         ),
         (lambda: na.coverage(MODEL, STATISTIC, MECHANISM, {"p": 0.5}, **FAST), "params must be"),
+        (
+            lambda: na.coverage(MODEL, STATISTIC, MECHANISM, {"probability": 1.7}, **FAST),
+            "params must lie in their supports",
+        ),
+        (lambda: diagnostics.band(100, 1e-4, np.array([0.5])), "level must be from"),
+        (
+            lambda: na.check(
+                na.Release([5e8], STATISTIC, MECHANISM, neighbours="replace", num_records=10**9),
+                MODEL,
+                seed=1,
+            ),
+            "num_records must be at most",
+        ),
     ],
 )
 def test_bad_input(call, message):

@@ -1,10 +1,13 @@
 """Studies: one table, however many processes ran it, and whichever of them died."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,7 +89,8 @@ def test_a_folder_is_gone_on_from_and_another_studys_is_refused(tmp_path):
             raise KeyboardInterrupt
         return squares(numbers)
 
-    options = {"batch_size": 2, "folder": tmp_path, "processes": 0, "progress": False}
+    options = {"batch_size": 2, "folder": tmp_path, "identity": "squares"}
+    options |= {"processes": 0, "progress": False}
     with pytest.raises(KeyboardInterrupt):
         na.run_study(counted, 6, **options)
     table = na.run_study(counted, 6, **options)
@@ -95,7 +99,62 @@ def test_a_folder_is_gone_on_from_and_another_studys_is_refused(tmp_path):
     with pytest.raises(ValueError, match="belongs to another study"):
         na.run_study(counted, 8, **options)
     with pytest.raises(ValueError, match="belongs to another study"):
-        na.run_study(counted, 6, identity="of other fits", **options)
+        na.run_study(counted, 6, **options | {"identity": "cubes"})
+    with pytest.raises(ValueError, match="identity must say"):
+        na.run_study(counted, 6, **options | {"identity": ""})
+
+
+def test_a_study_that_ends_early_leaves_no_process_behind(tmp_path):
+    def slow_but_first(numbers):
+        if numbers[0] == 0:
+            raise KeyError("the first")
+        (tmp_path / str(numbers[0])).touch()
+        time.sleep(0.3)
+        return squares(numbers)
+
+    with pytest.raises(na.StudyError, match="the first"):
+        na.run_study(slow_but_first, 20, batch_size=1, processes=2, progress=False)
+    begun = len(list(tmp_path.iterdir()))
+    time.sleep(1.5)
+    assert len(list(tmp_path.iterdir())) == begun < 20
+    of_studies = [path for path in Path("/proc").glob("[0-9]*/stat") if _is_child(path)]
+    assert of_studies == []
+
+
+def _is_child(stat):
+    """Of this process, and not yet gone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
+        command = stat.with_name("cmdline").read_bytes()
+        return int(parent) == os.getpid() and state != "Z" and b"noiseaware.studies" in command
+    return False
+
+
+def test_a_task_may_read_print_and_name_its_columns_as_it_likes(tmp_path):
+    def talks(numbers):
+        print("hello")
+        assert sys.stdin.read() == ""
+        return {"file": numbers, "allow_pickle": numbers}
+
+    options = {"batch_size": 2, "processes": 1, "progress": False}
+    table = na.run_study(talks, 4, folder=tmp_path, identity="talks", **options)
+    np.testing.assert_array_equal(table["file"], np.arange(4))
+
+
+def test_an_answer_that_cannot_be_sent_is_told():
+    def answers(numbers):
+        return {"x": numbers, "lock": threading.Lock()}
+
+    with pytest.raises(na.StudyError, match="cannot pickle"):
+        na.run_study(answers, 2, batch_size=2, processes=1, progress=False)
+
+
+def test_columns_must_be_the_same_in_every_batch():
+    def changes(numbers):
+        return {"x": numbers} | ({"y": numbers} if numbers[0] else {})
+
+    with pytest.raises(ValueError, match="task must always return"):
+        na.run_study(changes, 4, batch_size=2, processes=0, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +179,8 @@ import sys
 sys.path.insert(0, {tests!r})
 import noiseaware as na
 from test_studies import fitted
-na.run_study(fitted, 24, batch_size=4, folder={folder!r}, processes=2, progress=False)
+na.run_study(fitted, 24, batch_size=4, folder={folder!r}, identity="fits", processes=2,
+             progress=False)
 """
 
 
@@ -142,7 +202,9 @@ def test_one_or_two_processes_a_cluster_and_killed_runs_give_the_same_numbers(tm
     process.kill()
     process.wait()
     assert len(list(folder.glob("batch_*.npz"))) < 6
-    found["killed"] = na.run_study(fitted, 24, folder=folder, processes=2, **options)
+    found["killed"] = na.run_study(
+        fitted, 24, folder=folder, identity="fits", processes=2, **options
+    )
 
     with LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address

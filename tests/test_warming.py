@@ -8,14 +8,14 @@ from noiseaware.chains import Tuning
 from noiseaware.elliptical_slice import Shape
 
 NUM_CHAINS, NUM_DRAWS = 4, 4 * warming.WINDOW_DRAWS
-SWEEPS = 8
+SWEEPS = warming.SWEEPS_APART
 
 
-def lesson(draws):
+def lesson(draws, sweeps=SWEEPS):
     """From draws ``[chain, draw]`` of one param of one data set."""
     free = draws[None, :, :, None]
     shape = Shape(np.zeros((1, 1)), np.ones((1, 1, 1)))
-    tuning = Tuning(shape, SWEEPS, num_stand_ins=1)
+    tuning = Tuning(shape, sweeps, num_stand_ins=1)
     limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1)
     return warming.learn(free, np.zeros((*free.shape[:3], 3)), tuning, True, limits)
 
@@ -46,6 +46,13 @@ def test_sweeps_do_not_double_where_chains_are_in_modes_of_their_own(rng):
     assert found.tuning.sweeps_per_draw == SWEEPS
     found = lesson(correlated(rng, 0.9) + apart)
     assert not found.is_warm, "slow in its own mode, too"
+    found = lesson(correlated(rng, 0.0) + apart, sweeps=8)
+    assert found.tuning.sweeps_per_draw == 16, "with so few, more may join them"
+
+
+def test_chains_that_stand_still_are_not_apart(rng):
+    still = np.repeat(rng.normal(size=(NUM_CHAINS, 4)), NUM_DRAWS // 4, axis=1)
+    assert not lesson(still).is_warm
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ of them died: a batch is one file, written when it is whole, and what is missing
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -19,7 +20,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,7 @@ Table = dict[str, np.ndarray]
 Task = Callable[[np.ndarray], Table]
 MAX_DEATHS = 3  # of processes over one batch
 LENGTH = struct.Struct("<Q")
+PREFIX = "of "  # of a column in a file: its name may be one that NumPy uses
 
 
 class StudyError(RuntimeError):
@@ -56,14 +57,16 @@ def run_study(
         batch_size: how many to a call. Fits of one call share what warm-up chooses, so this
             belongs to the study; the number of processes does not.
         folder: where batches are kept, one file each; the same call goes on after a kill.
-        identity: what the folder's files belong to; another study's folder is refused.
+        identity: what the batches in a folder belong to, in words: a folder of another is refused.
         processes: pinned to a core each, by default as many as there are cores, or none where JAX
-            has an accelerator; 0 runs in this process.
+            has an accelerator; 0 runs in this process, on all its cores, so with other rounding.
         cluster: address of a Dask scheduler, whose workers are used in place of this machine.
         progress: show a bar, where there is a terminal.
     """
     validate.positive_integer("count", count)
     validate.positive_integer("batch_size", batch_size)
+    if folder is not None and not identity:
+        raise ValueError("identity must say what the folder's batches belong to, got none.")
     batches = [np.arange(at, min(at + batch_size, count)) for at in range(0, count, batch_size)]
     kept = _Kept(folder, f"{count} tasks by {batch_size}, {identity}")
     left = [index for index in range(len(batches)) if not kept.has(index)]
@@ -74,6 +77,9 @@ def run_study(
             kept.keep(index, _checked(table, len(batches[index])))
             bar.advance(len(batches[index]))
     tables = [kept.table(index) for index in range(len(batches))]
+    for table in tables:
+        if set(table) != set(tables[0]):
+            raise ValueError(f"task must always return {sorted(tables[0])}, got {sorted(table)}.")
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
@@ -111,7 +117,8 @@ class _Kept:
         self._folder.mkdir(parents=True, exist_ok=True)
         stamp = self._folder / "study.json"
         if not stamp.exists():
-            stamp.write_text(json.dumps({"study": identity}))
+            with _whole(stamp) as file:
+                file.write(json.dumps({"study": identity}).encode())
         elif (found := json.loads(stamp.read_text())["study"]) != identity:
             raise ValueError(
                 f"folder {self._folder} belongs to another study ({found}; this is {identity}): "
@@ -129,33 +136,48 @@ class _Kept:
         if self._folder is None:
             self._tables[index] = table
             return
-        unfinished = self._path(index).with_suffix(".unfinished")
-        with open(unfinished, "wb") as file:
-            np.savez(file, allow_pickle=False, **table)
-        os.replace(unfinished, self._path(index))
+        with _whole(self._path(index)) as file:
+            np.savez(
+                file,
+                allow_pickle=False,
+                **{PREFIX + name: column for name, column in table.items()},
+            )
 
     def table(self, index: int) -> Table:
         if self._folder is None:
             return self._tables[index]
         with np.load(self._path(index), allow_pickle=False) as file:
-            return dict(file)
+            return {name.removeprefix(PREFIX): column for name, column in file.items()}
+
+
+@contextlib.contextmanager
+def _whole(path: Path):
+    """A file that is there when it is whole, and not before."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    with open(unfinished, "wb") as file:
+        yield file
+    os.replace(unfinished, path)
 
 
 class _Process:
     """A pinned process that holds a task and answers numbers with tables."""
 
-    def __init__(self, payload: bytes, core: int):
+    def __init__(self, core: int):
         self._pipe = subprocess.Popen(
             [sys.executable, "-m", "noiseaware.studies", str(core)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # Ctrl-C is for the study, which ends its processes
         )  # fmt: skip
-        _send(self._pipe.stdin, payload)
+        self._has_task = False
 
-    def __call__(self, numbers: np.ndarray) -> Table:
+    def __call__(self, payload: bytes, numbers: np.ndarray) -> Table:
         """``EOFError`` or ``BrokenPipeError`` where the process has died."""
         import cloudpickle
 
+        if not self._has_task:
+            _send(self._pipe.stdin, payload)
+            self._has_task = True
         _send(self._pipe.stdin, cloudpickle.dumps(numbers))
         table, error = cloudpickle.loads(_receive(self._pipe.stdout))
         if error is not None:
@@ -167,22 +189,45 @@ class _Process:
         self._pipe.communicate()
 
 
-def _persistent(payload: bytes, core: int, process: _Process | None, numbers: np.ndarray):
-    """The table of a batch, by this process or, should it die, by another."""
-    for death in range(MAX_DEATHS):
-        if process is None:
-            process = _Process(payload, core)
-        try:
-            return process, process(numbers)
-        except (EOFError, BrokenPipeError):
-            process.kill()
-            process = None
-            if death == MAX_DEATHS - 1:
-                raise StudyError(
-                    f"tasks {numbers[0]} to {numbers[-1]} ended {MAX_DEATHS} processes: is there "
-                    "memory enough?"
-                ) from None
-    raise AssertionError
+class _Post:
+    """A place for a process on one core. One that dies is replaced, until the post is closed."""
+
+    def __init__(self, payload: bytes, core: int):
+        self._payload, self._core = payload, core
+        self._process: _Process | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def __call__(self, numbers: np.ndarray) -> Table:
+        for _ in range(MAX_DEATHS):
+            process = self._manned()
+            try:
+                return process(self._payload, numbers)
+            except (EOFError, BrokenPipeError):
+                self._leave(process)
+        raise StudyError(
+            f"tasks {numbers[0]} to {numbers[-1]} ended {MAX_DEATHS} processes: is there memory "
+            "enough?"
+        )
+
+    def _manned(self) -> _Process:
+        with self._lock:
+            if self._is_closed:
+                raise StudyError("the study was stopped.")
+            if self._process is None:
+                self._process = _Process(self._core)
+            return self._process
+
+    def _leave(self, process: _Process) -> None:
+        process.kill()
+        with self._lock:
+            self._process = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.kill()
 
 
 def _on_this_machine(
@@ -195,20 +240,19 @@ def _on_this_machine(
     for index in left:
         waiting.put(index)
     done: queue.SimpleQueue[tuple[int, Table | BaseException]] = queue.SimpleQueue()
-    running: dict[int, _Process | None] = dict.fromkeys(range(count))
+    posts = [_Post(payload, core) for core in range(count)]
 
-    def serve(core: int) -> None:
+    def serve(post: _Post) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
                 index = waiting.get_nowait()
                 try:
-                    running[core], table = _persistent(payload, core, running[core], batches[index])
-                except BaseException as error:  # handed on, below
+                    done.put((index, post(batches[index])))
+                except BaseException as error:  # raised below, and ends the study
                     done.put((index, error))
                     return
-                done.put((index, table))
 
-    threads = [threading.Thread(target=serve, args=(core,), daemon=True) for core in running]
+    threads = [threading.Thread(target=serve, args=(post,), daemon=True) for post in posts]
     for thread in threads:
         thread.start()
     try:
@@ -218,20 +262,30 @@ def _on_this_machine(
                 raise table
             yield index, table
     finally:
-        for process in running.values():
-            if process is not None:
-                process.kill()
+        for post in posts:
+            post.close()
+        for thread in threads:
+            thread.join()
 
 
-_of_worker: dict[tuple[int, str], _Process] = {}
+_posts: dict[int, tuple[str, _Post]] = {}  # of a Dask worker, by its threads
+_numbers = itertools.count()
 
 
-def _on_worker(numbers: np.ndarray, payload: bytes) -> Table:
-    """On a Dask worker: by a process of its thread, which holds the task from one batch on."""
-    key = (threading.get_ident(), hashlib.sha256(payload).hexdigest())
-    core = os.getpid()  # any, not always the same
-    _of_worker[key], table = _persistent(payload, core, _of_worker.get(key), numbers)
-    return table
+def _on_worker(numbers: np.ndarray, payload: bytes) -> tuple[Table | None, str | None]:
+    """On a Dask worker: by a process of its thread, which holds the task from one batch on. What
+    fails is returned, since Dask would try again what it sees raised.
+    """
+    thread, digest = threading.get_ident(), hashlib.sha256(payload).hexdigest()
+    held = _posts.get(thread)
+    if held is None or held[0] != digest:
+        if held is not None:
+            held[1].close()
+        _posts[thread] = held = (digest, _Post(payload, os.getpid() + next(_numbers)))
+    try:
+        return held[1](numbers), None
+    except StudyError as error:
+        return None, str(error)
 
 
 def _on_cluster(
@@ -242,9 +296,11 @@ def _on_cluster(
 
     with Client(address) as client:
         payload = client.scatter(cloudpickle.dumps(task), broadcast=True)
-        submit = functools.partial(client.submit, _on_worker, pure=False, retries=MAX_DEATHS)
+        submit = functools.partial(client.submit, _on_worker, pure=False)
         futures = {submit(batches[index], payload): index for index in left}
-        for future, table in as_completed(futures, with_results=True):
+        for future, (table, error) in as_completed(futures, with_results=True):
+            if error is not None:
+                raise StudyError(error)
             yield futures[future], table
 
 
@@ -277,20 +333,21 @@ def _serve(core: int) -> None:
     import cloudpickle
 
     _pin(core)
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a task prints must not be taken for an answer
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What a task reads or prints is not part of the talk.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
     task = None
     with contextlib.suppress(EOFError):
-        payload = _receive(sys.stdin.buffer)
+        payload = _receive(questions)
         while True:
-            numbers = cloudpickle.loads(_receive(sys.stdin.buffer))
-            answer: tuple[Any, str | None]
+            numbers = cloudpickle.loads(_receive(questions))
             try:
                 task = cloudpickle.loads(payload) if task is None else task
-                answer = task(numbers), None
+                answer = cloudpickle.dumps((task(numbers), None))
             except Exception:  # told to the other end, which raises it
-                answer = None, traceback.format_exc()
-            _send(answers, cloudpickle.dumps(answer))
+                answer = cloudpickle.dumps((None, traceback.format_exc()))
+            _send(answers, answer)
 
 
 if __name__ == "__main__":

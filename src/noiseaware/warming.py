@@ -5,8 +5,8 @@ over all chains of a data set, and how many records stand for all in it from how
 accepted. A params' step that has a size gets the scale of ``p(params | records)`` from the
 information of the chains' records, and moves its step towards its acceptance rate. If the window's
 smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
-draws doubles, unless every chain alone has ``EFFICIENCY_APART``: chains in modes of their own,
-which no affordable number of sweeps would join, and of which R-hat will tell. If it is not, and the
+draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
+``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
 moves were a small part of what made the draws differ, a window is tried without them; they come
 back if that one is inefficient. Warm-up ends at an efficient window, or at one of chains apart;
 then all of this is frozen, so that the draws kept come from one invariant kernel.
@@ -24,7 +24,8 @@ from noiseaware.elliptical_slice import Shape
 
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
-TARGET_EFFICIENCY, EFFICIENCY_APART = 0.5, 0.6
+TARGET_EFFICIENCY = 0.5
+EFFICIENCY_APART, SWEEPS_APART = 0.6, 256
 SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
 MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
@@ -71,7 +72,9 @@ def learn(
     efficiency = float(np.quantile(together, SHARE_LEFT))
     is_efficient = efficiency >= TARGET_EFFICIENCY
     is_done = (together >= TARGET_EFFICIENCY) | (alone >= EFFICIENCY_APART)
-    are_apart = not is_efficient and bool(np.mean(is_done) >= 1 - SHARE_LEFT)
+    are_apart = (
+        not is_efficient and sweeps >= SWEEPS_APART and bool(np.mean(is_done) >= 1 - SHARE_LEFT)
+    )
     move_rate, move_size, params_rate = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
     is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
@@ -122,11 +125,13 @@ def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
 
 def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Smallest effective size over draws, of each data set: of all chains together, and of chains
-    alone, whether they agree or not.
+    alone, whether they agree or not; of one that mostly stood still, 0.
     """
     num_chains, num_draws = window.shape[1:3]
     together = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1) / (num_chains * num_draws)
     of_chains = bulk_ess(np.moveaxis(window, 2, 0)[None])  # each its own scalar
+    has_moved = np.mean(np.diff(window, axis=2) != 0, axis=2) > 0.5
+    of_chains = np.where(has_moved, of_chains, 0.0)
     return together, np.min(np.mean(of_chains, axis=1), axis=-1) / num_draws
 
 

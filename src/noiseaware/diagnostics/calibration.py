@@ -6,10 +6,10 @@ params, records and release. What is not uniform shows a sampler, a model or a n
 not the one that made the data.
 
 Ranks of params alone do not show a sampler that returns the prior [MMKB23]. So there is ``log g``,
-which depends on the records imputed. And each param is ranked once more from the end to which its
-release points: ``u`` of data sets whose release makes the param likely to be large, ``1 - u`` of
-the others. Where a release points is learned by least squares from the other half of the data sets,
-so it depends on that release alone, and these ranks are uniform, too.
+which depends on the records imputed. And in half of the data sets each param is ranked once more
+from the end to which its release points: ``u`` where the release makes the param likely to be
+large, ``1 - u`` elsewhere. Where a release points is learned by least squares from the other half,
+so given that half it depends on the release alone, and these ranks are uniform, too.
 """
 
 import dataclasses
@@ -19,28 +19,30 @@ from typing import Any
 import numpy as np
 
 from noiseaware import validate
-from noiseaware.diagnostics.fits import NOISE, Fits
+from noiseaware.diagnostics.fits import NOISE, Fits, fits_of
 from noiseaware.diagnostics.simulating import Source
 from noiseaware.diagnostics.uniformity import Uniformity, band, uniformity
 from noiseaware.fitting import known_columns
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
 from noiseaware.release import Release
+from noiseaware.samplers.params_given_records import ParamsKernel, UserStep
+from noiseaware.samplers.proposals import Proposal
 from noiseaware.statistics import Statistic
 from noiseaware.studies import run_study
 
 NO_EVIDENCE = 0.95
 LEVEL = 1e-3  # of all tests of a calibration together
-MAX_R_HAT = 1.05  # of short chains, in a study
+MAX_R_HAT, MAX_UNCONVERGED = 1.1, 0.05  # of short chains, and their share in a study
 DRAWS = 100  # a chain: enough for ranks
 EDGE = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Ranks ``[fit, quantity]`` of what is known of every simulated data set, and of each quantity
-    the posterior's sd over the prior's (``contraction``). ``p`` is the smallest p-value of all
-    tests, times their number.
+    """Ranks ``[fit, quantity]`` of what is known of every simulated data set, not a number where
+    it was not ranked, and of each quantity the posterior's sd over the prior's (``contraction``).
+    ``p`` is the smallest p-value of all tests, times their number.
     """
 
     quantities: tuple[str, ...]
@@ -52,8 +54,11 @@ class Calibration:
 
     @property
     def uniformities(self) -> dict[str, Uniformity]:
-        inside = np.clip(self.ranks, EDGE, 1 - EDGE)
-        return {name: uniformity(u) for name, u in zip(self.quantities, inside.T, strict=True)}
+        return {name: uniformity(self._of(name)) for name in self.quantities}
+
+    def _of(self, quantity: str) -> np.ndarray:
+        u = self.ranks[:, self.quantities.index(quantity)]
+        return np.clip(u[np.isfinite(u)], EDGE, 1 - EDGE)
 
     @property
     def p(self) -> float:
@@ -68,18 +73,26 @@ class Calibration:
 
     @property
     def is_calibrated(self) -> bool:
-        """Nothing speaks against it, at the level of 0.001 for all tests together."""
-        return self.p >= LEVEL
+        """Nothing speaks against it, at the level of 0.001 for all tests together, and chains agree
+        in nearly all fits.
+        """
+        return self.verdict == "calibrated"
+
+    @property
+    def verdict(self) -> str:
+        if self.p < LEVEL:
+            return "NOT calibrated"
+        return "calibrated" if self.unconverged <= MAX_UNCONVERGED else "undecided"
 
     @property
     def unconverged(self) -> float:
-        """Share of fits whose chains disagree: their ranks say nothing about the target."""
+        """Share of fits whose chains disagree: their ranks say little about the target."""
         return float(np.mean(~(self.r_hat <= MAX_R_HAT)))
 
     def ecdf(self, quantity: str, level: float = 0.05):
         """Points, the share of ranks below each, and a band for all of them together."""
         at = np.linspace(0.01, 0.99, 99)
-        u = np.sort(self.ranks[:, self.quantities.index(quantity)])
+        u = np.sort(self._of(quantity))
         share = np.searchsorted(u, at, side="right") / len(u)
         return (at, share, *band(len(u), level, at))
 
@@ -97,10 +110,9 @@ class Calibration:
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     def __str__(self) -> str:
-        verdict = "calibrated" if self.is_calibrated else "NOT calibrated"
         found = self.uniformities[self.worst]
         return (
-            f"{verdict}: {len(self.ranks)} fits, p {self.p:.2g} of all tests together; worst "
+            f"{self.verdict}: {len(self.ranks)} fits, p {self.p:.2g} of all tests together; worst "
             f"{self.worst}, KS {found.ks:.3f}, sd of normal scores {found.sd:.3f}; chains disagree "
             f"in {100 * self.unconverged:.1f} % of fits\n"
             f"{self.table().to_string(float_format='{:.3g}'.format)}"
@@ -120,6 +132,8 @@ def sbc(
     chains: int = 4,
     draws: int = DRAWS,
     sweeps_per_draw: int | None = None,
+    proposal: Proposal | None = None,
+    params_step: ParamsKernel | UserStep | None = None,
     data_model: Model | None = None,
     told: Callable[[Release], Release] | None = None,
     batch_size: int = 64,
@@ -141,14 +155,17 @@ def sbc(
         method: one of ``fit``'s, or a function ``(release, model, seed=...) -> draws``.
         chains: of each fit.
         draws: kept draws a chain, thinned to as many as are effective.
-        sweeps_per_draw: as of ``fit``.
+        sweeps_per_draw, proposal, params_step: as of ``fit``.
         data_model: where data come from, if not from ``model``: what a wrong model would show.
         told: changes each release before it is fitted: what a wrong scale or bound would show.
         batch_size, folder, processes, cluster, progress: see ``run_study``.
     """
     source = source_of(data_model or model, statistic, mechanism, num_records, known)
-    options = {"chains": chains, "draws": draws, "sweeps_per_draw": sweeps_per_draw}
-    fits = Fits(source, model, seed, method, told, options)
+    options = {
+        "chains": chains, "draws": draws, "sweeps_per_draw": sweeps_per_draw,
+        "proposal": proposal, "params_step": params_step,
+    }  # fmt: skip
+    fits = fits_of(source, model, seed, method, told, options=options)
     validate.positive_integer("num_fits", num_fits)
     table = run_study(
         fits, num_fits, batch_size=batch_size, folder=folder, identity=fits.identity,
@@ -158,17 +175,17 @@ def sbc(
 
 
 def _turned(table) -> np.ndarray:
-    """Ranks from the end to which the release points."""
+    """Ranks from the end to which the release points, of every other data set."""
     values = table["values"]
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.nan_to_num((values - values.mean(axis=0)) / values.std(axis=0))
     design = np.concatenate([np.ones((len(values), 1)), values], axis=1)
-    truth = table["truth"] - np.median(table["truth"], axis=0)
-    is_even = np.arange(len(values)) % 2 == 0
-    points = np.empty_like(truth)
-    for half in (is_even, ~is_even):
-        points[~half] = design[~half] @ np.linalg.lstsq(design[half], truth[half])[0]
-    return np.where(points > 0, table["rank"], 1 - table["rank"])
+    to_learn = np.arange(len(values)) % 2 == 0
+    truth = table["truth"][to_learn]
+    slopes = np.linalg.lstsq(design[to_learn], truth - np.median(truth, axis=0))[0]
+    turned = np.where(design @ slopes > 0, table["rank"], 1 - table["rank"])
+    turned[to_learn] = np.nan
+    return turned
 
 
 def source_of(model: Model, statistic, mechanism, num_records, known, params=None) -> Source:
@@ -179,16 +196,24 @@ def source_of(model: Model, statistic, mechanism, num_records, known, params=Non
     return source
 
 
-def as_calibration(fits: Fits, table, prior_sd: np.ndarray) -> Calibration:
+def as_calibration(
+    fits: Fits, table, prior_sd: np.ndarray, *, are_alike: bool = False
+) -> Calibration:
+    """Releases that are nearly alike all point to one end."""
     names = tuple(fits.quantities)
     with np.errstate(divide="ignore", invalid="ignore"):
         contraction = np.sqrt(np.mean(table["sd"] ** 2, axis=0)) / prior_sd
     is_param = np.array([name != NOISE for name in names])
     contraction = np.where(is_param, contraction, np.nan)
+    ranks = table["rank"]
+    if not are_alike:
+        names += tuple(f"{name}, by release" for name in names if name != NOISE)
+        ranks = np.concatenate([ranks, _turned(table)[:, is_param]], axis=1)
+        contraction = np.concatenate([contraction, contraction[is_param]])
     return Calibration(
-        (*names, *(f"{name}, by release" for name in names if name != NOISE)),
-        np.concatenate([table["rank"], _turned(table)[:, is_param]], axis=1),
-        np.concatenate([contraction, contraction[is_param]]),
+        names,
+        ranks,
+        contraction,
         table["r_hat"],
         table["ess"],
         fits.seed,

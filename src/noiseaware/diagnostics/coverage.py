@@ -9,14 +9,17 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 from noiseaware import validate
 from noiseaware.diagnostics.calibration import source_of
-from noiseaware.diagnostics.fits import NOISE, SHARES, Fits
+from noiseaware.diagnostics.fits import NOISE, SHARES, fits_of
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
+from noiseaware.models.support import unconstrain
 from noiseaware.release import Release
 from noiseaware.statistics import Statistic
 from noiseaware.studies import run_study
@@ -93,7 +96,7 @@ def coverage(
     """
     source = source_of(model, statistic, mechanism, num_records, known, _checked(model, params))
     options = {"chains": chains, "draws": draws, "sweeps_per_draw": sweeps_per_draw}
-    fits = Fits(source, model, seed, method, told, options)
+    fits = fits_of(source, model, seed, method, told, options=options)
     validate.positive_integer("num_fits", num_fits)
     table = run_study(
         fits, num_fits, batch_size=batch_size, folder=folder, identity=fits.identity,
@@ -110,4 +113,13 @@ def coverage(
 def _checked(model: Model, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     if set(params) != set(model.supports):
         raise ValueError(f"params must be {sorted(model.supports)}, got {sorted(params)}.")
-    return {name: validate.finite(name, value) for name, value in params.items()}
+    found = {name: validate.finite(name, value) for name, value in params.items()}
+    with jax.enable_x64(True), np.errstate(invalid="ignore", divide="ignore"):
+        likely = model.sample_prior(jax.random.key(0))
+        for name, value in found.items():
+            if value.shape != likely[name].shape:
+                raise ValueError(f"{name} must have the shape {likely[name].shape}.")
+        free, _ = unconstrain(model.supports, jax.tree.map(jnp.asarray, found))
+    if not np.all(np.isfinite(free)):
+        raise ValueError(f"params must lie in their supports, got {dict(params)}.")
+    return found

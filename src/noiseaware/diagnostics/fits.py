@@ -18,8 +18,10 @@ import jax
 import jax.random as jr
 import numpy as np
 
+import noiseaware
 from noiseaware import draws as draws_
-from noiseaware.diagnostics.simulating import Source
+from noiseaware.convergence import bulk_ess, finite
+from noiseaware.diagnostics.simulating import Simulated, Source
 from noiseaware.diagnostics.uniformity import ranks_of_fits
 from noiseaware.fitting import fit_many
 from noiseaware.models import Model
@@ -47,46 +49,29 @@ def params_of(model: Model) -> dict[str, Scalar]:
 class Fits:
     """A task of a study. ``told`` changes a release before it is fitted, and a ``method`` that is a
     function fits it alone: controls, and whatever else is to be judged. ``chosen`` has the numbers
-    of data sets, where not all of them are fitted.
+    of data sets, where not all of them are fitted. ``quantities`` are those whose truth is known.
     """
 
     source: Source
     model: Model
     seed: int
+    quantities: dict[str, Scalar | None]
     method: str | Callable = "auto"
     told: Callable[[Release], Release] | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     chosen: np.ndarray | None = None
 
     @property
-    def quantities(self) -> dict[str, Scalar | None]:
-        """Those whose truth is known; of ``log g`` it is if the analyst knows the statistic."""
-        of_data = params_of(self.source.model)
-        found: dict[str, Scalar | None] = {
-            label: scalar
-            for label, scalar in params_of(self.model).items()
-            if of_data.get(label) == scalar
-        }
-        if not callable(self.method) and self._knows_statistic:
-            found[NOISE] = None
-        return found
-
-    @property
-    def _knows_statistic(self) -> bool:
-        if self.told is None:
-            return True
-        (release,) = self.source.releases(self.source.simulate(self.seed, [0]).values)
-        return self.told(release).statistic is release.statistic
-
-    @property
     def identity(self) -> str:
-        """Of all that the fits depend on, functions by their names."""
-        digest = hashlib.sha256(f"{self.seed} {self.method!r} {self.options}".encode())
-        parts = (self.source, self.model, self.told, self.chosen)
-        digest.update(eqx.tree_pformat(parts).encode())
+        """Of all that the fits depend on: versions too, and functions by their names and code."""
+        parts = (self.source, self.model, self.options, self.chosen)
+        digest = hashlib.sha256(eqx.tree_pformat(parts).encode())
         for leaf in jax.tree.leaves(parts):
             if eqx.is_array(leaf):
                 digest.update(np.asarray(leaf).tobytes())
+        versions = (noiseaware.__version__, jax.__version__, jax.default_backend())
+        functions = [_named(each) for each in (self.method, self.told)]
+        digest.update(repr((self.seed, versions, functions)).encode())
         return digest.hexdigest()[:16]
 
     def __call__(self, numbers: np.ndarray) -> Table:
@@ -102,21 +87,8 @@ class Fits:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", draws_.ConvergenceWarning)  # the table has R-hat
             posterior, log_density, r_hat, ess = self._fit(releases, int(numbers[0]))
-        quantities = self.quantities
-        truth = np.stack(
-            [
-                log_noise if scalar is None else _scalar(simulated.params, scalar)
-                for scalar in quantities.values()
-            ],
-            axis=-1,
-        )
-        drawn = np.stack(
-            [
-                log_density if scalar is None else _scalar(posterior, scalar)
-                for scalar in quantities.values()
-            ],
-            axis=-1,
-        )
+        truth = self._together(simulated.params, log_noise)
+        drawn = self._together(posterior, log_density)
         rng = np.random.default_rng([self.seed, int(numbers[0])])
         low, high = np.quantile(drawn, SHARES, axis=(0, 1))
         return {
@@ -132,6 +104,18 @@ class Fits:
             "ess": ess,
         }
 
+    def _together(self, params, log_density) -> np.ndarray:
+        """All quantities along a last axis."""
+        each = [
+            log_density if scalar is None else params[scalar[0]][(..., *scalar[1])]
+            for scalar in self.quantities.values()
+        ]
+        return np.stack(each, axis=-1)
+
+    def spread(self, simulated: Simulated) -> np.ndarray:
+        """Of each quantity over these data sets."""
+        return np.std(self._together(simulated.params, simulated.log_density), axis=0, ddof=1)
+
     def _fit(self, releases, first: int):
         """Params and log g ``[chain, draw, fit, ...]``; R-hat and effective size of each fit."""
         if not callable(self.method):
@@ -141,7 +125,9 @@ class Fits:
             )  # fmt: skip
             posterior = {name: value.values for name, value in draws.posterior.items()}
             density = draws.sample_stats["log_density"].values
-            return posterior, density, draws.fits["r_hat"].values, draws.fits["ess_bulk"].values
+            # It may forget more slowly than params do.
+            ess = np.minimum(draws.fits["ess_bulk"].values, bulk_ess(finite(density)))
+            return posterior, density, draws.fits["r_hat"].values, ess
         found = [
             self.method(release, self.model, seed=self.seed + first + index)
             for index, release in enumerate(releases)
@@ -161,6 +147,24 @@ def _log_density(mechanism, released, total):
     return mechanism.log_density(released, total)
 
 
-def _scalar(values, scalar: Scalar) -> np.ndarray:
-    name, index = scalar
-    return values[name][(..., *index)]
+def _named(function: Any) -> Any:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return function if isinstance(function, str) else type(function).__qualname__
+    constants = [each for each in code.co_consts if not hasattr(each, "co_code")]
+    return function.__qualname__, code.co_code.hex(), constants, code.co_names
+
+
+def fits_of(source: Source, model: Model, seed: int, method, told=None, **rest: Any) -> Fits:
+    """With the quantities to be ranked: params that data and model share and, if the analyst is
+    told the true statistic, ``log g``.
+    """
+    of_data = params_of(source.model)
+    quantities: dict[str, Scalar | None] = {
+        label: scalar for label, scalar in params_of(model).items() if of_data.get(label) == scalar
+    }
+    (release,) = source.releases(source.simulate(seed, [0]).values)
+    heard = release if told is None else told(release)
+    if not callable(method) and eqx.tree_equal(heard.statistic, release.statistic):
+        quantities[NOISE] = None
+    return Fits(source, model, seed, quantities, method, told, **rest)

@@ -25,7 +25,7 @@ from noiseaware.diagnostics.calibration import (
     as_calibration,
     source_of,
 )
-from noiseaware.diagnostics.fits import Fits
+from noiseaware.diagnostics.fits import fits_of
 from noiseaware.fitting import agreed_count, fit
 from noiseaware.models import Model
 from noiseaware.release import Release
@@ -33,15 +33,18 @@ from noiseaware.studies import run_study
 
 MAX_CANDIDATES, MIN_PER_FIT = 20_000, 2
 MAX_RECORDS = 200_000_000  # simulated, over all candidates
+MOST_RECORDS = 5_000_000_000  # that any check would simulate
 MIN_P = 0.01  # of the posterior predictive check
 MAX_R_HAT = 1.01
+MAX_DISTANCE = 3.0  # in predictive sds a sum: farther away, a release is not like it
+MIN_EIGENVALUE = 1e-12  # of a correlation matrix
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
     """``calibration`` of the fits of like releases, ``distance`` of the farthest of them from the
-    release in predictive sds; ``predictive_p`` and, of each sum, how many predictive sds it lies
-    from its mean; ``summary`` of the fit itself.
+    release, in predictive sds a sum; ``predictive_p`` and, of each sum, how many predictive sds it
+    lies from its mean; ``summary`` of the fit itself, and its ``method``.
     """
 
     calibration: Calibration
@@ -49,10 +52,23 @@ class Check:
     predictive_p: float
     sum_scores: dict[str, float]
     summary: Any
+    method: str
 
     @property
     def can_be_trusted(self) -> bool:
-        return not self._faults()
+        return not self._faults() and not self._doubts()
+
+    def _doubts(self) -> list[str]:
+        doubts = []
+        if self.distance > MAX_DISTANCE:
+            doubts.append(
+                f"few simulated releases are like it (the {len(self.calibration.ranks)} nearest "
+                f"lie up to {self.distance:.1f} predictive sds away)"
+            )
+        if self.calibration.verdict == "undecided":
+            share = 100 * self.calibration.unconverged
+            doubts.append(f"chains disagree in {share:.0f} % of the fits of releases like it")
+        return doubts
 
     def _faults(self) -> list[str]:
         faults = []
@@ -67,7 +83,7 @@ class Check:
                 f"the model does not make releases like it (predictive p {self.predictive_p:.2g}; "
                 f"{farthest} lies {self.sum_scores[farthest]:+.1f} sd from its prediction)"
             )
-        if not self.calibration.is_calibrated:
+        if self.calibration.verdict == "NOT calibrated":
             faults.append(
                 f"posteriors of releases like it are off (p {self.calibration.p:.2g}, worst "
                 f"{self.calibration.worst})"
@@ -79,14 +95,20 @@ class Check:
         """Whether to trust the posterior, and why."""
         if faults := self._faults():
             return f"Do not trust it: {', and '.join(faults)}."
+        if doubts := self._doubts():
+            return f"Cannot say: {', and '.join(doubts)}."
         ratios = self.summary["sd_ratio"]
         silent = [name for name in ratios.index if ratios[name] > NO_EVIDENCE]
         about = f" Of {', '.join(silent)} it says next to nothing." if silent else ""
         return (
             f"Trust it: in {len(self.calibration.ranks)} simulated releases nearest to it the "
-            f"truth ranks evenly (p {self.calibration.p:.2g}), and the model makes such releases "
-            f"(predictive p {self.predictive_p:.2g}).{about}"
+            f"truth ranks evenly (p {self.calibration.p:.2g}), {self._about_the_model()}.{about}"
         )
+
+    def _about_the_model(self) -> str:
+        if len(self.sum_scores) <= len(self.summary):
+            return "though so few sums cannot show whether the model is right"
+        return f"and the model makes such releases (predictive p {self.predictive_p:.2g})"
 
     def __str__(self) -> str:
         return self.sentence
@@ -120,6 +142,11 @@ def check(
     ``print`` the result for one sentence.
     """
     count = agreed_count(release, num_records)
+    if MIN_PER_FIT * num_fits * count > MOST_RECORDS:
+        raise ValueError(
+            f"num_records must be at most {MOST_RECORDS // (MIN_PER_FIT * num_fits)} to simulate "
+            f"releases like it, got {count}."
+        )
     source = source_of(model, release.statistic, release.mechanism, count, known)
     draws = fit(
         release, model, seed=seed, num_records=num_records, known=known, method=method,
@@ -135,17 +162,18 @@ def check(
     away = distance_of(simulated.values - release.values)
     nearest = np.argsort(away)[:num_fits]
     # In the order of their numbers: what is near each other must not share a batch.
-    fits = Fits(
+    method = draws.attrs["method"]  # the one that is judged, whatever "auto" would choose for many
+    fits = fits_of(
         source, model, seed, method, options={"chains": 4, "draws": DRAWS}, chosen=np.sort(nearest)
     )
     table = run_study(fits, num_fits, processes=processes, cluster=cluster, progress=progress)
-    prior_sd = _spread_of(fits, simulated)
     return Check(
-        as_calibration(fits, table, prior_sd),
+        as_calibration(fits, table, fits.spread(simulated), are_alike=True),
         float(away[nearest[-1]] / math.sqrt(len(release.values))),
         float(np.mean(distance_of(replicated - center) >= observed)),
         dict(zip(release.labels, ((release.values - center) / spread).tolist(), strict=True)),
         draws_.summarize(draws),
+        method,
     )
 
 
@@ -153,19 +181,10 @@ class _Distance:
     """In units of how replicated releases vary."""
 
     def __init__(self, replicated: np.ndarray):
-        covariance = np.atleast_2d(np.cov(replicated, rowvar=False))
-        values, axes = np.linalg.eigh(covariance)
-        floor = 1e-12 * np.max(values)
-        self._whiten = axes / np.sqrt(np.maximum(values, floor))
+        spread = replicated.std(axis=0, ddof=1)
+        correlation = np.atleast_2d(np.corrcoef(replicated, rowvar=False))
+        values, axes = np.linalg.eigh(correlation)
+        self._whiten = axes / np.sqrt(np.maximum(values, MIN_EIGENVALUE)) / spread[:, None]
 
     def __call__(self, difference: np.ndarray) -> np.ndarray:
         return np.linalg.norm(difference @ self._whiten, axis=1)
-
-
-def _spread_of(fits: Fits, simulated) -> np.ndarray:
-    """Of each quantity under the prior."""
-    columns = [
-        simulated.log_density if scalar is None else simulated.params[scalar[0]][(..., *scalar[1])]
-        for scalar in fits.quantities.values()
-    ]
-    return np.std(np.stack(columns, axis=-1), axis=0, ddof=1)

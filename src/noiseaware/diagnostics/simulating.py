@@ -16,7 +16,7 @@ from noiseaware.release import Release
 from noiseaware.statistics import Statistic
 
 OF_DATA = 2**32 - 5  # folded into the seed: data are drawn apart from fits
-BATCH = 256  # data sets drawn side by side
+MAX_BATCH, MAX_AT_ONCE = 256, 2_000_000  # data sets drawn side by side, and their records
 
 
 class Simulated(NamedTuple):
@@ -85,4 +85,5 @@ def _simulate(keys, model, statistic, mechanism, known, params, num_records: int
         values = mechanism.simulate(key_noise, total)
         return Simulated(drawn, total, values, mechanism.log_density(values, total))
 
-    return jax.lax.map(one, keys, batch_size=BATCH)
+    size = min(MAX_BATCH, max(1, MAX_AT_ONCE // num_records))
+    return jax.lax.map(one, keys, batch_size=size)

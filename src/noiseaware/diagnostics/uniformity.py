@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 from scipy import special, stats
 
-BAND_SEED, NUM_BAND_SAMPLES = 22, 2000
+BAND_SEED, NUM_BAND_SAMPLES = 22, 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,8 @@ def ranks_of_fits(
     draws: np.ndarray, truth: np.ndarray, effective: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """``u`` of each truth ``[set, quantity]`` among draws ``[chain, draw, set, quantity]``, of each
-    set every k-th of a chain: as many as are effective ``[set]``.
+    set every k-th of a chain: as many as are effective ``[set]``. That number comes from the same
+    draws, an effect of second order.
     """
     num_chains, num_draws = draws.shape[:2]
     steps = np.ceil(num_chains * num_draws / np.maximum(np.nan_to_num(effective), 1.0))
@@ -104,13 +105,12 @@ def band(count: int, level: float, at: np.ndarray) -> tuple[np.ndarray, np.ndarr
     At each point the share is binomial; the level of one point is set by simulation so that all
     together have the level asked for.
     """
-    at = np.asarray(at, float)
-    rng = np.random.default_rng(BAND_SEED)
-    smallest = np.empty(NUM_BAND_SAMPLES)
+    if not 10 / NUM_BAND_SAMPLES <= level < 1:
+        raise ValueError(f"level must be from {10 / NUM_BAND_SAMPLES:g} to 1, got {level}.")
+    rng, law = np.random.default_rng(BAND_SEED), stats.binom(count, np.asarray(at, float))
+    below = np.empty((NUM_BAND_SAMPLES, len(at)))
     for index in range(NUM_BAND_SAMPLES):
-        below = np.searchsorted(np.sort(rng.uniform(size=count)), at, side="right")
-        law = stats.binom(count, at)
-        smallest[index] = np.min(2 * np.minimum(law.cdf(below), law.sf(below - 1)))
+        below[index] = np.searchsorted(np.sort(rng.uniform(size=count)), at, side="right")
+    smallest = np.min(2 * np.minimum(law.cdf(below), law.sf(below - 1)), axis=1)
     one = float(np.quantile(smallest, level))
-    law = stats.binom(count, at)
     return law.ppf(one / 2) / count, law.ppf(1 - one / 2) / count

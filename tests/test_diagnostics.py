@@ -123,6 +123,24 @@ def test_ranks_by_release_are_uniform_where_a_release_says_little():
     assert stats.binomtest(rejected, count, 0.05).pvalue > 1e-3
 
 
+def test_known_columns_are_given_as_fit_takes_them():
+    model = na.HierarchicalBernoulli(
+        "y", "g", ("u", "v"), center=na.NormalPrior(0.5, 1.0), spread=na.StddevPrior(0.8, 4.0)
+    )
+    found = na.sbc(
+        model, na.ContingencyTable({"g": ("u", "v"), "y": 2}), MECHANISM, draws=20,
+        known={"g": ["u", "v"] * 10}, **FAST | {"num_fits": 60},
+    )  # fmt: skip
+    assert found.p > 1e-3
+
+
+def test_few_fits_decide_nothing():
+    found = na.Calibration(
+        ("a",), np.array([[0.2], [0.4], [0.7]]), np.ones(1), np.ones(3), np.ones(3), 0
+    )
+    assert found.verdict == "undecided"
+
+
 def test_unconverged_fits_decide_nothing():
     rng = np.random.default_rng(0)
     ranks, r_hat = rng.uniform(size=(100, 1)), np.where(np.arange(100) < 20, 2.0, 1.0)
@@ -208,6 +226,12 @@ def test_a_check_trusts_a_right_model_and_no_other():
             "num_records must be",
         ),
         (lambda: na.coverage(MODEL, STATISTIC, MECHANISM, {"p": 0.5}, **FAST), "params must be"),
+        (lambda: na.sbc(MODEL, na.Count("y"), MECHANISM, **FAST), "model must have the column 'y'"),
+        (
+            lambda: na.sbc(MODEL, STATISTIC, MECHANISM, **FAST | {"method": "bogus"}),
+            "method must be one of",
+        ),
+        (lambda: na.check(MODEL, STATISTIC, seed=1), "release must be a Release"),
         (
             lambda: na.coverage(MODEL, STATISTIC, MECHANISM, {"probability": 1.7}, **FAST),
             "params must lie in their supports",

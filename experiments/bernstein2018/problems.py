@@ -207,20 +207,30 @@ class Runs(NamedTuple):
 
 
 def chains_of_sums(
-    problem: Problem, release: na.Release, values: np.ndarray, seed: int, runs: Runs
+    problem: Problem, releases: list[na.Release], seed: int, runs: Runs
 ) -> np.ndarray:
-    """Draws of all params ``[draw, chain, set, d]`` of the kernel itself, given releases of these
-    values ``[set, m]``, else like one.
-    """
+    """Draws of all params ``[draw, chain, set, d]`` of the kernel itself, given each release."""
+    values = np.stack([release.values for release in releases])
+    statistics, mechanisms = (
+        jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+        for parts in zip(*((release.statistic, release.mechanism) for release in releases))
+    )
     with jax.enable_x64(True):
         keys = jr.split(jr.key(seed), len(values))
-        numbers = map(np.asarray, (float(release.num_records), runs.burn_in, runs.sweeps_per_draw))
-        fixed = (problem.model, release.statistic, release.mechanism, *numbers, *runs[:3])
+        counts = float(releases[0].num_records), runs.burn_in, runs.sweeps_per_draw
+        fixed = (problem.model, *map(np.asarray, counts), *runs[:3])
         # In parts of one size, the last filled up: one compilation for any number of sets.
         size = min(PART, len(values))
         numbered = np.arange(-(-len(values) // size) * size) % len(values)
         parts = [
-            np.asarray(_chains(keys[part], values[part], *fixed)[problem.param])
+            np.asarray(
+                _chains(
+                    keys[part],
+                    values[part],
+                    *jax.tree.map(lambda leaf, part=part: leaf[part], (statistics, mechanisms)),
+                    *fixed,
+                )[problem.param]
+            )
             for part in np.split(numbered, len(numbered) // size)
         ]
         drawn = np.concatenate(parts)[: len(values)]
@@ -229,14 +239,10 @@ def chains_of_sums(
 
 @eqx.filter_jit
 def _chains(
-    keys, values, model, statistic, mechanism, num_records, burn_in, sweeps_per_draw,
+    keys, values, statistics, mechanisms, model, num_records, burn_in, sweeps_per_draw,
     num_candidates, num_chains, num_draws,
 ):  # fmt: skip
-    law = functools.partial(
-        statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
-    )
-
-    def starts(key, released):
+    def starts(key, released, law, mechanism):
         key_prior, key_choice = jr.split(key)
         prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_candidates))
         log_likelihoods = jax.vmap(
@@ -247,7 +253,7 @@ def _chains(
         chosen = statistic_gibbs.choose_starts(key_choice, log_likelihoods, num_chains)
         return jax.tree.map(lambda draws: draws[chosen], prior)
 
-    def chain(key, params, released):
+    def chain(key, params, released, law, mechanism):
         def sweeps(key, state, count):
             def sweep(index, state):
                 return statistic_gibbs.step(
@@ -271,14 +277,20 @@ def _chains(
         start = sweeps(key_burn, start, burn_in)
         return jax.lax.scan(draw, start, jr.split(key_draws, num_draws))[1]
 
-    def of_release(key, released):
+    def of_release(key, released, statistic, mechanism):
+        law = functools.partial(
+            statistic_gibbs.sum_law, model=model, contribution=statistic, bounds=statistic.bounds
+        )
         key_starts, key_chains = jr.split(key)
-        keys = jr.split(key_chains, num_chains)
-        drawn = jax.vmap(chain, in_axes=(0, 0, None))(keys, starts(key_starts, released), released)
+        drawn = jax.vmap(lambda key, params: chain(key, params, released, law, mechanism))(
+            jr.split(key_chains, num_chains), starts(key_starts, released, law, mechanism)
+        )
         return jax.tree.map(lambda values: jnp.swapaxes(values, 0, 1), drawn)
 
     size = max(1, LANES // num_chains)
-    return jax.lax.map(lambda of: of_release(*of), (keys, values), batch_size=size)
+    return jax.lax.map(
+        lambda of: of_release(*of), (keys, values, statistics, mechanisms), batch_size=size
+    )
 
 
 def naive_sums(rng, problem: Problem, simulated: Simulated, noisy: Noisy, num_records: int):
@@ -325,12 +337,10 @@ def sweeps_to_forget(problem: Problem, release: na.Release) -> int:
     return int(np.ceil(max(of_noise, np.log(MAX_CORRELATION) / np.log(kept))))
 
 
-def independent_draws(
-    problem: Problem, release: na.Release, values: np.ndarray, seed: int
-) -> np.ndarray:
+def independent_draws(problem: Problem, releases: list[na.Release], seed: int) -> np.ndarray:
     """Of the param of interest ``[draw, set]``, each by a chain of its own."""
-    runs = Runs(NUM_CANDIDATES, NUM_RANKED, 1, sweeps_to_forget(problem, release))
-    return chains_of_sums(problem, release, values, seed, runs)[0, ..., 0]
+    runs = Runs(NUM_CANDIDATES, NUM_RANKED, 1, sweeps_to_forget(problem, releases[0]))
+    return chains_of_sums(problem, releases, seed, runs)[0, ..., 0]
 
 
 class Cell(NamedTuple):
@@ -352,8 +362,7 @@ def calibration_cell(
     noisy = add_noise(rng, simulated, epsilon)
     naive = naive_sums(rng, problem, simulated, noisy, num_records)
     naive_ranks = problem.posterior(naive, num_records).cdf(simulated.truth)
-    one = as_releases(simulated, noisy, num_records, factor, count=1)[0]
-    draws = independent_draws(problem, one, noisy.values, seed)
+    draws = independent_draws(problem, as_releases(simulated, noisy, num_records, factor), seed)
     return Cell(
         uniformity(ranks(draws, simulated.truth, rng)),
         uniformity(np.clip(naive_ranks, 1e-12, 1 - 1e-12)),

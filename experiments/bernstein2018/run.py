@@ -50,14 +50,10 @@ def ranks_by_method(name: str, num_records: int, epsilon: float, num_sets: int):
         drawn = draws_of(problem, releases[:count], method, SEED)[..., 0]
         return ranks(drawn, truth[:count], rng)
 
-    # Releases of one shape by the kernel itself, whose chains are many and short: a redacted sum
-    # can have two explanations, and draws of a chain remember in which of them it is.
-    if all(each is simulated.statistics[0] for each in simulated.statistics):
-        ours = ranks(independent_draws(problem, releases[0], noisy.values, SEED), truth, rng)
-    else:
-        ours = ranks_of("statistic_gibbs", num_sets)
+    # By the kernel itself, whose chains are many and short: a redacted sum can have two
+    # explanations, and draws of a chain remember in which of them it is.
     found = {
-        "ours": ours,
+        "ours": ranks(independent_draws(problem, releases, SEED), truth, rng),
         "non-private": problem.posterior(simulated.sums, num_records).cdf(truth),
         "naive": problem.posterior(naive, num_records).cdf(truth),
     }
@@ -153,9 +149,9 @@ def traces() -> Rows:
         rng = np.random.default_rng([SEED + 2, len(name)])
         simulated = problem.simulate(rng, 1, num_records)
         noisy = add_noise(rng, simulated, epsilon)
-        (release,) = as_releases(simulated, noisy, num_records)
+        releases = as_releases(simulated, noisy, num_records)
         runs = Runs(3, 3, NUM_ITERATIONS, 0)
-        values = chains_of_sums(problem, release, noisy.values, SEED, runs)
+        values = chains_of_sums(problem, releases, SEED, runs)
         rows += [
             {
                 "model": name, "chain": i, "iteration": at, "value": float(value),

@@ -34,7 +34,7 @@ _HOMES = {
     "private_mcmc.budgets": ("max_iterations",),
     "private_mcmc.tuning": ("tune",),
     "private_pilots": ("PilotChain", "PilotRelease"),
-    "private_sampling": ("SmallBudgetError", "private_sample"),
+    "private_sampling": ("ClippingWarning", "SmallBudgetError", "private_sample"),
     "publishing": ("calibrate", "publish", "simulate_release"),
     "release": ("Noise", "Release"),
     "release_file": ("read", "write"),

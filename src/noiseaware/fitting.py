@@ -248,7 +248,7 @@ def _asked(
     if not isinstance(release, Release):
         raise ValueError(f"release must be a Release, got {release!r}.")
     statistic, mechanism = release.statistic, release.mechanism
-    _check_match(statistic, model)
+    check_match(statistic, model)
     columns = known_columns(model, known)
     if columns:
         num_records = _agreed_length(columns, num_records)
@@ -565,7 +565,7 @@ def _check_names(model: Model) -> None:
                 raise ValueError(f"a column must not be called {axis!r}: the draws use that name.")
 
 
-def _check_match(statistic: Statistic, model: Model) -> None:
+def check_match(statistic: Statistic, model: Model) -> None:
     if not isinstance(model, Model):
         raise ValueError(f"model must be a Model, got {model!r}.")
     for name, measured in statistic.columns.items():

@@ -46,10 +46,15 @@ NUM_SIMULATED_RECORDS = 100
 SIMULATED = "simulated, not private"
 PRIVATE = "private at its cost"
 MIN_EFFECTIVE = 20
+MAX_CLIPPED = 0.2  # of log ratios: with more, the target is another
 MIN_SUMMARIZED = 4  # draws a chain
 ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 
 Shards = Callable[[], Iterable[Mapping[str, Any]]]
+
+
+class ClippingWarning(UserWarning):
+    """So many records are clipped that the draws are of something else."""
 
 
 class SmallBudgetError(ValueError):
@@ -157,6 +162,7 @@ def private_sample(
         **_cost(plan, purse, made.begun),
     }
     container = _container(plan, made, prior, discard, attrs, is_study=seed is not None)
+    _warn_if_clipped(container)
     if container.posterior.sizes["draw"] >= MIN_SUMMARIZED:
         draws_.warn_if_not_converged(draws_.summarize(container), ADVICE)
     else:
@@ -431,6 +437,19 @@ def _prior(key, model: Model) -> Params | None:
         return jax.vmap(model.sample_prior)(jr.split(key, NUM_PRIOR_DRAWS))
     except NotImplementedError:
         return None
+
+
+def _warn_if_clipped(container) -> None:
+    """Only of a simulated run is it known."""
+    shares = container.sample_stats.get("ratios_clipped")
+    if shares is not None and (share := float(shares.mean())) > MAX_CLIPPED:
+        warnings.warn(
+            f"{share:.0%} of log ratios were clipped: what is drawn is not the posterior. A private "
+            "run would not say so. Take smaller steps, a larger clip or, with batches, a lower "
+            "temperature.",
+            ClippingWarning,
+            stacklevel=3,
+        )
 
 
 def _container(plan: _Plan, made: Run, prior, discard: float, attrs, *, is_study: bool):

@@ -22,7 +22,7 @@ from noiseaware import validate
 from noiseaware.diagnostics.fits import NOISE, Fits, fits_of
 from noiseaware.diagnostics.simulating import Source
 from noiseaware.diagnostics.uniformity import Uniformity, band, uniformity
-from noiseaware.fitting import known_columns
+from noiseaware.fitting import METHODS
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
 from noiseaware.release import Release
@@ -33,6 +33,7 @@ from noiseaware.studies import run_study
 
 NO_EVIDENCE = 0.95
 LEVEL = 1e-3  # of all tests of a calibration together
+MIN_RANKED, MIN_FITS = 4, 50  # with fewer nearly anything passes
 MAX_R_HAT, MAX_UNCONVERGED = 1.1, 0.05  # of short chains, and their share in a study
 DRAWS = 100  # a chain: enough for ranks
 EDGE = 1e-12
@@ -82,7 +83,8 @@ class Calibration:
     def verdict(self) -> str:
         if self.p < LEVEL:
             return "NOT calibrated"
-        return "calibrated" if self.unconverged <= MAX_UNCONVERGED else "undecided"
+        is_decided = len(self.ranks) >= MIN_FITS and self.unconverged <= MAX_UNCONVERGED
+        return "calibrated" if is_decided else "undecided"
 
     @property
     def unconverged(self) -> float:
@@ -166,7 +168,7 @@ def sbc(
         "proposal": proposal, "params_step": params_step,
     }  # fmt: skip
     fits = fits_of(source, model, seed, method, told, options=options)
-    validate.positive_integer("num_fits", num_fits)
+    check_asked(num_fits, method)
     table = run_study(
         fits, num_fits, batch_size=batch_size, folder=folder, identity=fits.identity,
         processes=processes, cluster=cluster, progress=progress,
@@ -188,10 +190,16 @@ def _turned(table) -> np.ndarray:
     return turned
 
 
+def check_asked(num_fits: int, method: str | Callable) -> None:
+    if validate.positive_integer("num_fits", num_fits) < MIN_RANKED:
+        raise ValueError(f"num_fits must be at least {MIN_RANKED}, got {num_fits}.")
+    if not callable(method):
+        validate.one_of("method", method, METHODS)
+
+
 def source_of(model: Model, statistic, mechanism, num_records, known, params=None) -> Source:
     num_records = validate.positive_integer("num_records", num_records)
-    columns = known_columns(model, known)
-    source = Source(model, statistic, mechanism, num_records, columns or None, params)
+    source = Source(model, statistic, mechanism, num_records, known, params)
     source.check()
     return source
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from noiseaware import validate
-from noiseaware.diagnostics.calibration import source_of
+from noiseaware.diagnostics.calibration import check_asked, source_of
 from noiseaware.diagnostics.fits import NOISE, SHARES, fits_of
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
@@ -97,7 +97,7 @@ def coverage(
     source = source_of(model, statistic, mechanism, num_records, known, _checked(model, params))
     options = {"chains": chains, "draws": draws, "sweeps_per_draw": sweeps_per_draw}
     fits = fits_of(source, model, seed, method, told, options=options)
-    validate.positive_integer("num_fits", num_fits)
+    check_asked(num_fits, method)
     table = run_study(
         fits, num_fits, batch_size=batch_size, folder=folder, identity=fits.identity,
         processes=processes, cluster=cluster, progress=progress,

@@ -23,6 +23,7 @@ from noiseaware.diagnostics.calibration import (
     NO_EVIDENCE,
     Calibration,
     as_calibration,
+    check_asked,
     source_of,
 )
 from noiseaware.diagnostics.fits import fits_of
@@ -40,7 +41,7 @@ MAX_DISTANCE = 3.0  # in predictive sds a sum: farther away, a release is not li
 MIN_EIGENVALUE = 1e-12  # of a correlation matrix
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Check:
     """``calibration`` of the fits of like releases, ``distance`` of the farthest of them from the
     release, in predictive sds a sum; ``predictive_p`` and, of each sum, how many predictive sds it
@@ -113,6 +114,8 @@ class Check:
     def __str__(self) -> str:
         return self.sentence
 
+    __repr__ = __str__
+
 
 def check(
     release: Release,
@@ -141,6 +144,9 @@ def check(
 
     ``print`` the result for one sentence.
     """
+    if not isinstance(release, Release):
+        raise ValueError(f"release must be a Release, got {release!r}.")
+    check_asked(num_fits, method)
     count = agreed_count(release, num_records)
     if MIN_PER_FIT * num_fits * count > MOST_RECORDS:
         raise ValueError(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
+from noiseaware.fitting import check_match, known_columns
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import Model
 from noiseaware.models.model import Params
@@ -39,10 +40,17 @@ class Source(NamedTuple):
     statistic: Statistic
     mechanism: Mechanism
     num_records: int
-    known: Mapping[str, Any] | None = None
+    known: Mapping[str, Any] | None = None  # as the caller gave them
     params: Mapping[str, Any] | None = None
 
     def check(self) -> None:
+        check_match(self.statistic, self.model)
+        for name, column in known_columns(self.model, self.known).items():
+            if len(column) != self.num_records:
+                raise ValueError(
+                    f"known must have {self.num_records} rows, num_records, got {len(column)} of "
+                    f"{name!r}."
+                )
         if self.statistic.reads_release or not self.mechanism.can_simulate:
             raise ValueError(
                 "statistic and mechanism must be ones that can be simulated: a contribution that "
@@ -56,7 +64,8 @@ class Source(NamedTuple):
         with jax.enable_x64(True):
             root = jr.fold_in(jr.key(seed), OF_DATA)
             keys = jax.vmap(lambda i: jr.fold_in(root, i))(np.asarray(numbers, np.uint32))
-            known = {name: jnp.asarray(column) for name, column in (self.known or {}).items()}
+            columns = known_columns(self.model, self.known)
+            known = {name: jnp.asarray(column) for name, column in columns.items()}
             fixed = self.params and {
                 name: jnp.asarray(value, float) for name, value in self.params.items()
             }

@@ -46,8 +46,8 @@ CORRECTION_ERROR = 6e-4
 MIN_SIZE = 10  # at which no order has a cost [R21, Theorem 7]
 EXACTNESS = (
     "approximate: a batch's sum as if normal, a correction within 0.0006 of the logistic, and "
-    "records clipped to sqrt(batch) / (n temperature). On a normal and a banana with 6 % clipped: "
-    "mean within 0.1 sd, sd within 15 % of the posterior's"
+    "records clipped to sqrt(batch) / (n temperature). If at most 6 % of them are clipped, on a "
+    "normal and a banana: mean within 0.1 sd, sd within 15 % of the posterior's; if many, anything"
 )
 
 
@@ -77,7 +77,9 @@ class Barker(PrivateSampler):
 
     def __init__(self, *, step_size, batches, scale=1.0):
         if not isinstance(batches, FixedBatches) or batches.size <= MIN_SIZE:
-            raise ValueError(f"batches must be FixedBatches above {MIN_SIZE}, got {batches}.")
+            raise ValueError(
+                f"batches must be FixedBatches of a size above {MIN_SIZE}, got {batches}."
+            )
         self.batches = batches
         self.step_size = validate.positive_number("step_size", step_size)
         self.scale = as_scale(scale)

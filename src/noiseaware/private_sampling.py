@@ -444,9 +444,9 @@ def _warn_if_clipped(container) -> None:
     shares = container.sample_stats.get("ratios_clipped")
     if shares is not None and (share := float(shares.mean())) > MAX_CLIPPED:
         warnings.warn(
-            f"{share:.0%} of log ratios were clipped: what is drawn is not the posterior. A private "
-            "run would not say so. Take smaller steps, a larger clip or, with batches, a lower "
-            "temperature.",
+            f"{share:.0%} of log ratios were clipped: what is drawn is not the posterior. A "
+            "private run would not say so. Take smaller steps, a larger clip or, with batches, a "
+            "lower temperature.",
             ClippingWarning,
             stacklevel=3,
         )

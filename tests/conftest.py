@@ -40,9 +40,10 @@ def _num_maps() -> int:
     return MAPS.read_bytes().count(b"\n")
 
 
-@pytest.fixture(autouse=True)
-def _optimisations(request):
-    is_plain = not request.node.get_closest_marker("optimized") and os.environ.get(PLAIN) != "0"
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Before fixtures, those of a module too, are made."""
+    is_plain = not item.get_closest_marker("optimized") and os.environ.get(PLAIN) != "0"
     jax.config.update("jax_disable_most_optimizations", is_plain)
 
 

@@ -203,6 +203,15 @@ def test_distance_does_not_depend_on_units():
     assert 9 < away < 11
 
 
+def test_scores_are_of_a_sum_given_the_others():
+    """Each a little off, in a way that the two never are together: sd ``sqrt(1 - 0.9^2)``."""
+    rng = np.random.default_rng(1)
+    replicated = rng.multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], 200_000) * [1.0, 1e9]
+    scores = _Distance(replicated).scores(np.array([-1.0, 1.0e9]))
+    expected = (1 + 0.9) / np.sqrt(1 - 0.9**2)
+    assert np.allclose(scores, [-expected, expected], rtol=0.02)
+
+
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_a_check_trusts_a_right_model_and_no_other():
     options = {"seed": 2, "num_fits": 64, "processes": 0, "progress": False}

@@ -45,7 +45,7 @@ MIN_EIGENVALUE = 1e-12  # of a correlation matrix
 class Check:
     """``calibration`` of the fits of like releases, ``distance`` of the farthest of them from the
     release, in predictive sds a sum; ``predictive_p`` and, of each sum, how many predictive sds it
-    lies from its mean; ``summary`` of the fit itself, and its ``method``.
+    lies from its mean given the other sums; ``summary`` of the fit itself, and its ``method``.
     """
 
     calibration: Calibration
@@ -82,7 +82,8 @@ class Check:
             farthest = max(self.sum_scores, key=lambda name: abs(self.sum_scores[name]))
             faults.append(
                 f"the model does not make releases like it (predictive p {self.predictive_p:.2g}; "
-                f"{farthest} lies {self.sum_scores[farthest]:+.1f} sd from its prediction)"
+                f"{farthest} lies {self.sum_scores[farthest]:+.1f} sd from its prediction"
+                f"{' given the other sums' if len(self.sum_scores) > 1 else ''})"
             )
         if self.calibration.verdict == "NOT calibrated":
             faults.append(
@@ -160,7 +161,7 @@ def check(
     )  # fmt: skip
     replicated = draws.posterior_predictive["release"].values
     replicated = replicated.reshape(-1, len(release.values))
-    center, spread = replicated.mean(axis=0), replicated.std(axis=0, ddof=1)
+    center = replicated.mean(axis=0)
     distance_of = _Distance(replicated)
     observed = distance_of(release.values[None] - center)[0]
     num_candidates = int(np.clip(MAX_RECORDS // count, MIN_PER_FIT * num_fits, MAX_CANDIDATES))
@@ -177,7 +178,7 @@ def check(
         as_calibration(fits, table, fits.spread(simulated), are_alike=True),
         float(away[nearest[-1]] / math.sqrt(len(release.values))),
         float(np.mean(distance_of(replicated - center) >= observed)),
-        dict(zip(release.labels, ((release.values - center) / spread).tolist(), strict=True)),
+        dict(zip(release.labels, distance_of.scores(release.values - center), strict=True)),
         draws_.summarize(draws),
         method,
     )
@@ -194,3 +195,8 @@ class _Distance:
 
     def __call__(self, difference: np.ndarray) -> np.ndarray:
         return np.linalg.norm(difference @ self._whiten, axis=1)
+
+    def scores(self, difference: np.ndarray) -> list[float]:
+        """Of each coordinate given the others: with precision P, ``(P d)_j / sqrt(P_jj)``."""
+        precision = self._whiten @ self._whiten.T
+        return (precision @ difference / np.sqrt(np.diagonal(precision))).tolist()

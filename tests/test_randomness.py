@@ -56,6 +56,12 @@ def test_draws_follow_their_law_and_are_independent(name, drawn):
     assert score(uniforms) > SMALLEST_P
 
 
+def test_a_draw_alone_is_that_of_all():
+    key = jr.key(3)
+    alone = jax.vmap(lambda place: randomness.uniform_at(key, place))(jnp.arange(50))
+    np.testing.assert_array_equal(alone, randomness.uniform(key, (50,)))
+
+
 def test_score_tells_draws_that_depend_on_each_other():
     golden = np.arange(1, NUM_DRAWS + 1) * (math.sqrt(5) - 1) / 2 % 1
     assert score(golden) < SMALLEST_P

@@ -61,10 +61,10 @@ def shrink(
     """The first point inside, at angles from a bracket around 0, where ``start`` is; one outside
     becomes an end of the bracket [MAM10]. ``at_angle`` returns a point and whether it is inside.
     """
-    places = randomness.uniform(key, (1 + MAX_TRIES,))
 
     def attempt(bracket: _Bracket) -> _Bracket:
-        angle = bracket.low + (bracket.high - bracket.low) * places[bracket.num_tried]
+        place = randomness.uniform_at(key, bracket.num_tried)
+        angle = bracket.low + (bracket.high - bracket.low) * place
         low = jnp.where(angle < 0, angle, bracket.low)
         high = jnp.where(angle < 0, bracket.high, angle)
         return _Bracket(low, high, *at_angle(angle), bracket.num_tried + 1)
@@ -72,7 +72,7 @@ def shrink(
     def goes_on(bracket: _Bracket):
         return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
 
-    high = 2 * jnp.pi * places[MAX_TRIES]
+    high = 2 * jnp.pi * randomness.uniform_at(key, MAX_TRIES)
     begin = _Bracket(high - 2 * jnp.pi, high, start, jnp.asarray(is_done), jnp.zeros((), int))
     end = jax.lax.while_loop(goes_on, attempt, begin)
     return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, start)

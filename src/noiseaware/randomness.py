@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, UInt64
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, UInt64
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 QUARTER = np.pi / 2
@@ -32,6 +32,13 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "...
     if _is_single():
         return jr.uniform(key, shape, minval=jnp.finfo(jnp.float32).tiny)
     return _unit(_bits(key, shape))
+
+
+def uniform_at(key: PRNGKeyArray, place: Int[ArrayLike, ""]) -> Float[Array, ""]:
+    """Draw number ``place`` of ``uniform``, alone."""
+    if _is_single():
+        return uniform(jr.fold_in(key, place))
+    return _unit(_hash(key, jnp.asarray(place, jnp.uint64)))
 
 
 def exponential(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
@@ -59,12 +66,15 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."
 
 
 def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt64[Array, "..."]:
+    return _hash(key, jax.lax.iota(jnp.uint64, math.prod(shape))).reshape(shape)
+
+
+def _hash(key: PRNGKeyArray, place: UInt64[Array, "..."]) -> UInt64[Array, "..."]:
     high, low = jr.key_data(key).astype(jnp.uint64).reshape(-1, 2).T
     seed = jnp.zeros((), jnp.uint64)
     for word in (high << 32) | low:  # one, for Threefry's keys
         seed = _mix(seed ^ word)
-    place = jax.lax.iota(jnp.uint64, math.prod(shape)) + 1
-    return _mix(_mix(seed + place * GOLDEN) + _mix(~seed)).reshape(shape)
+    return _mix(_mix(seed + (place + 1) * GOLDEN) + _mix(~seed))
 
 
 def _mix(z: UInt64[Array, "..."]) -> UInt64[Array, "..."]:

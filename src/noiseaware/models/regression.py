@@ -4,6 +4,8 @@
 standard normal; the response depends on ``intercept + coefficients . x``.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -18,6 +20,8 @@ from noiseaware.models.model import Model, Params
 from noiseaware.models.priors import CovariancePrior, NormalPrior, normal_prior_of_size, of_length
 from noiseaware.models.support import Covariance, RealLine, Support
 from noiseaware.schema import Record
+
+MAX_SPELLED = 4
 
 
 class Regression(Model):
@@ -86,19 +90,19 @@ class Regression(Model):
         return jnp.stack([record[name] for name in self.predictors])
 
     def _place(self, params: Params, normals: Float[Array, " p"]) -> Float[Array, " p"]:
-        return self._get(params, "predictor_means") + self._factor(params) @ normals
+        return self._get(params, "predictor_means") + _product(self._factor(params), normals)
 
     def _normals(self, params: Params, x: Float[Array, " p"]) -> Float[Array, " p"]:
         # An inverse shared by all records: a triangular solve would be repeated for each.
         inverse = linalg.solve_triangular(self._factor(params), jnp.eye(len(x)), lower=True)
-        return inverse @ (x - self._get(params, "predictor_means"))
+        return _product(inverse, x - self._get(params, "predictor_means"))
 
     def _log_density_of_x(self, params: Params, x: Float[Array, " p"]) -> Float[Array, ""]:
         log_stretch = jnp.sum(jnp.log(jnp.diagonal(self._factor(params))))
         return jnp.sum(stats.norm.logpdf(self._normals(params, x))) - log_stretch
 
     def _predicted(self, params: Params, x: Float[Array, " p"]) -> Float[Array, ""]:
-        return params["coefficients"][0] + params["coefficients"][1:] @ x
+        return params["coefficients"][0] + _product(params["coefficients"][1:], x)
 
     def _factor(self, params: Params) -> Float[Array, "p p"]:
         return jnp.linalg.cholesky(self._get(params, "predictor_covariance"))
@@ -109,6 +113,15 @@ class Regression(Model):
 
     def _priors(self) -> dict:
         return {name: getattr(self, name) for name in self.supports}
+
+
+def _product(matrix: Float[Array, "*k p"], vector: Float[Array, " p"]) -> Float[Array, "*k"]:
+    """``matrix @ vector``, spelled out where it is small: there a call of a library's product would
+    take longer than all the rest of a record.
+    """
+    if vector.size > MAX_SPELLED:
+        return matrix @ vector
+    return functools.reduce(operator.add, (matrix[..., k] * vector[k] for k in range(vector.size)))
 
 
 def _covariance(value, size: int) -> np.ndarray | CovariancePrior:

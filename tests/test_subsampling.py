@@ -454,11 +454,11 @@ def test_a_pilot_takes_its_share_of_epsilon_and_delta():
         (lambda: na.FixedBatches(num_records=10**6, size=10**5), "size must be at most 65536"),
         (
             lambda: na.Barker(step_size=1.0, batches=na.PoissonBatches(num_records=100, size=50)),
-            "must be FixedBatches above 10",
+            "must be FixedBatches of a size above 10",
         ),
         (
             lambda: na.Barker(step_size=1.0, batches=na.FixedBatches(num_records=100, size=10)),
-            "must be FixedBatches above 10",
+            "must be FixedBatches of a size above 10",
         ),
         (
             lambda: na.Langevin(

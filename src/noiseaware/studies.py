@@ -295,7 +295,8 @@ def _on_cluster(
     from distributed import Client, as_completed
 
     with Client(address) as client:
-        payload = client.scatter(cloudpickle.dumps(task), broadcast=True)
+        # A result, not scattered data: it is made again where the worker that held it dies.
+        payload = client.submit(bytes, cloudpickle.dumps(task), pure=False)
         submit = functools.partial(client.submit, _on_worker, pure=False)
         futures = {submit(batches[index], payload): index for index in left}
         for future, (table, error) in as_completed(futures, with_results=True):

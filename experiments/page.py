@@ -104,7 +104,7 @@ def _claims(name: str, holds) -> list[str]:
     rows = [
         [
             row["figure"], row["claim"], "yes" if holds(row) else "**no**",
-            " ".join(filter(None, [row.get("figures", ""), why.get(row.get("check", ""), "")])),
+            ". ".join(filter(None, [row.get("figures", ""), why.get(row.get("check", ""), "")])),
         ]
         for row in read(path)
     ]  # fmt: skip

@@ -14,8 +14,8 @@ COLORS = {
 DRAWN = ("flat-2", "tempered-2", "narrow-2", "correlated-2", "circle")
 
 
-def draw(folder: Path, iterations, cells, batched, clipped) -> None:
-    _posteriors(folder / "figure_6_1.png")
+def draw(folder: Path, seed: int, iterations, cells, batched, clipped) -> None:
+    _posteriors(seed, folder / "figure_6_1.png")
     _iterations(iterations, folder / "figure_6_2.png")
     _clipping(clipped, folder / "figure_6_3.png")
     both = cells + batched
@@ -25,13 +25,13 @@ def draw(folder: Path, iterations, cells, batched, clipped) -> None:
     _by_epsilon(paths, "gradients_clipped", "share of gradients clipped", folder / "figure_6_8.png")
 
 
-def _posteriors(path) -> None:
+def _posteriors(seed: int, path) -> None:
     """As densities of exact draws; the thesis has contours."""
     canvas, axes = pyplot.subplots(1, len(DRAWN), figsize=(14, 3), layout="constrained")
     for axis, name in zip(axes, DRAWN, strict=True):
         problem = PROBLEMS[name]
         exact = problem.model.posterior(
-            np.random.default_rng(0), problem.simulate(0), 200_000, problem.temperature
+            np.random.default_rng(0), problem.simulate(seed), 200_000, problem.temperature
         )
         axis.hist2d(*exact.T, bins=80, cmap="Blues", rasterized=True)
         axis.set(title=name, xlabel="θ1", ylabel="θ2")
@@ -70,7 +70,8 @@ def _by_epsilon(rows, key, label, path) -> None:
         axis.set(title=model, xlabel="ε")
     for line in axes:
         line[0].set_ylabel(label)
-    axes[0, 0].legend(frameon=False)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     canvas.savefig(path, dpi=90)
 
 

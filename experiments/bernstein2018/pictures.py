@@ -29,12 +29,14 @@ def _against_n(rows, key, label, path) -> None:
             for method in values_of(cells, "method"):
                 points = [(row["n"], row[key]) for row in cells if row["method"] == method]
                 axis.plot(*zip(*points), "o-", ms=3, color=COLORS[method], label=method)
-            axis.set(title=f"{model}, ε = {epsilon:g}", xscale="log")
+            axis.set_title(f"{model}, ε = {epsilon:g}", fontsize=9)
+            axis.set_xscale("log")
     for axis in axes[-1]:
         axis.set_xlabel("n")
     for line in axes:
         line[0].set_ylabel(label)
-    axes[0, 0].legend(frameon=False)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     canvas.savefig(path, dpi=90)
 
 

@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 SEED, OTHER_SEEDS = 2021, (2022, 2023, 2024)
 NUM_CHAINS, NUM_REFERENCE = 20, 1000
 CLIP_BOUNDS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 1000.0)
+MOST_QUICK = 2_000  # iterations
 PLANE = ("flat-2", "tempered-2", "narrow-2", "correlated-2", "circle")
 QUICK = ("flat-2", "tempered-2", "correlated-2", "circle")
 NUM_PILOTS, PILOT_EPSILONS, PILOT_SHARE = 5, (1.0, 4.0), 0.2
@@ -98,6 +99,7 @@ def utility(quick: bool, names: Iterable[str] = PROBLEMS) -> Rows:
                 chains = 4 if quick else NUM_CHAINS
                 mu = math.sqrt(chains * squared_mu_of(budget)) * (1 + 1e-9)
                 most = na.max_iterations(sampler, budget)
+                most = min(most, MOST_QUICK) if quick else most
                 runs = [near_the_truth(name, sampler, na.GDP(mu, "replace"), chains, most)]
                 rows.append(row_of(name, algorithm, epsilon, most, runs))
                 _say(rows[-1])
@@ -255,7 +257,7 @@ def clipping(quick: bool) -> Rows:
         chains = 4 if quick else NUM_CHAINS
         starts = {"theta": problem.starts(SEED, chains)}
         step = {"flat-2": 0.008, "flat-10": 0.0015}[name]
-        for bound in CLIP_BOUNDS[::3] if quick else CLIP_BOUNDS:
+        for bound in CLIP_BOUNDS[::7] if quick else CLIP_BOUNDS:
             samplers = {
                 "random walk": (
                     na.Penalty(step_size=step, clip=bound, noise_multiplier=0.0), 3000

@@ -128,6 +128,8 @@ def _straight(name, positions):
 # Bounds on what is measured: of means, and of standard deviations.
 MEASURED = {
     ("normal", "poisson"): (0.1, 0.06),
+    ("normal", "poisson-one-component"): (0.1, 0.06),
+    ("normal", "poisson-guided"): (0.1, 0.06),
     ("normal", "fixed"): (0.1, 0.06),
     ("normal", "barker"): (0.1, 0.1),
     ("normal", "langevin"): (0.1, 0.06),

@@ -120,57 +120,62 @@ def _study(task: Replicates, count: int):
     return na.run_study(task, count, batch_size=min(BATCH, count // 2), progress=False)
 
 
+def coverage_at(name: str, way: str, epsilon: float, count: int) -> Rows:
+    found = _study(Replicates(name, way, epsilon), count)
+    shares = np.mean(found["covered"], axis=0)
+    print(
+        f"  {name}, {way}, epsilon {epsilon}: covered "
+        f"{' '.join(f'{share:.2f}' for share in shares)}; R-hat {np.median(found['r_hat']):.2f}, "
+        f"effective {np.median(found['ess']):.0f}", flush=True,
+    )  # fmt: skip
+    return [
+        {
+            "model": name, "way": way, "epsilon": epsilon, "param": index + 1,
+            "covered": float(share), "replicates": count,
+            "mean": float(np.mean(found["mean"][:, index])),
+            "r_hat": float(np.median(found["r_hat"])),
+            "ess": float(np.median(found["ess"])),
+            "acceptance": float(np.mean(found["acceptance"])),
+        }
+        for index, share in enumerate(shares)
+    ]  # fmt: skip
+
+
 def coverage(quick: bool) -> Rows:
     """Table 1 and the supplement's, once more with each of our ways."""
+    count = NUM_QUICK if quick else NUM_REPLICATES
+    return [row for cell in _coverage_cells(quick) for row in coverage_at(*cell, count)]
+
+
+def _means_cells(quick: bool) -> list[tuple[str, str, float]]:
+    if quick:
+        return [("regression", "paper", epsilon) for epsilon in EPSILONS[::2]]
+    return list(itertools.product(PROBLEMS, WAYS, EPSILONS))
+
+
+def means_at(name: str, way: str, epsilon: float, count: int) -> Rows:
+    found = _study(Replicates(name, way, epsilon, fixed=SEED), count)
+    print(
+        f"  {name}, {way}, epsilon {epsilon}: mean acceptance "
+        f"{np.mean(found['acceptance']):.3f}, smallest {np.min(found['smallest']):.3g}, bound "
+        f"{np.exp(-epsilon):.3g}", flush=True,
+    )  # fmt: skip
     rows = []
-    for name, way, epsilon in _coverage_cells(quick):
-        count = NUM_QUICK if quick else NUM_REPLICATES
-        found = _study(Replicates(name, way, epsilon), count)
-        for index, share in enumerate(np.mean(found["covered"], axis=0)):
-            rows.append(
-                {
-                    "model": name, "way": way, "epsilon": epsilon, "param": index + 1,
-                    "covered": float(share), "replicates": count,
-                    "mean": float(np.mean(found["mean"][:, index])),
-                    "r_hat": float(np.median(found["r_hat"])),
-                    "ess": float(np.median(found["ess"])),
-                    "acceptance": float(np.mean(found["acceptance"])),
-                }
-            )  # fmt: skip
-        shown = " ".join(f"{share:.2f}" for share in np.mean(found["covered"], axis=0))
-        print(
-            f"  {name}, {way}, epsilon {epsilon}: covered {shown}; R-hat "
-            f"{np.median(found['r_hat']):.2f}, effective {np.median(found['ess']):.0f}", flush=True,
-        )  # fmt: skip
+    for replicate in range(count):
+        row = {"model": name, "way": way, "epsilon": epsilon, "replicate": replicate}
+        row |= {
+            key: float(found[key][replicate]) for key in ("acceptance", "smallest_rate", "smallest")
+        }
+        row["bound"] = float(np.exp(-epsilon))
+        row |= {f"mean_{i + 1}": float(mean) for i, mean in enumerate(found["mean"][replicate])}
+        rows.append(row | {f"mean_{i + 1}": "" for i in range(found["mean"].shape[1], 5)})
     return rows
 
 
 def means(quick: bool) -> Rows:
     """Figures 1a, 1b, 2 and S1: one data set, many releases of it."""
-    rows = []
-    for name, way, epsilon in itertools.product(
-        ["regression"] if quick else PROBLEMS,
-        ["paper"] if quick else WAYS,
-        EPSILONS[::2] if quick else EPSILONS,
-    ):
-        count = NUM_QUICK if quick else NUM_REPLICATES
-        found = _study(Replicates(name, way, epsilon, fixed=SEED), count)
-        for replicate in range(count):
-            row = {"model": name, "way": way, "epsilon": epsilon, "replicate": replicate}
-            row |= {
-                key: float(found[key][replicate])
-                for key in ("acceptance", "smallest_rate", "smallest")
-            }
-            row["bound"] = float(np.exp(-epsilon))
-            for index, mean in enumerate(found["mean"][replicate]):
-                row[f"mean_{index + 1}"] = float(mean)
-            rows.append(row | {f"mean_{i + 1}": "" for i in range(found["mean"].shape[1], 5)})
-        print(
-            f"  {name}, {way}, epsilon {epsilon}: mean acceptance "
-            f"{np.mean(found['acceptance']):.3f}, smallest {np.min(found['smallest']):.3g}, bound "
-            f"{np.exp(-epsilon):.3g}", flush=True,
-        )  # fmt: skip
-    return rows
+    count = NUM_QUICK if quick else NUM_REPLICATES
+    return [row for cell in _means_cells(quick) for row in means_at(*cell, count)]
 
 
 def confidential() -> Rows:

@@ -107,7 +107,8 @@ class Fits:
     def _together(self, params, log_density) -> np.ndarray:
         """All quantities along a last axis."""
         each = [
-            log_density if scalar is None else params[scalar[0]][(..., *scalar[1])]
+            # Of counts it has few values, and rounding must not tell equal ones apart.
+            np.round(log_density, 9) if scalar is None else params[scalar[0]][(..., *scalar[1])]
             for scalar in self.quantities.values()
         ]
         return np.stack(each, axis=-1)

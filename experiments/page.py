@@ -20,7 +20,8 @@ This page is made from them by `python -m experiments.page`.
 
 
 def page() -> str:
-    return "\n".join([HEAD, *_ju2022(), *_bernstein2018(), *_raisa2021()]).rstrip() + "\n"
+    sections = [*_calibration(), *_ju2022(), *_bernstein2018(), *_raisa2021()]
+    return "\n".join([HEAD, *sections]).rstrip() + "\n"
 
 
 def _folder(name: str) -> Path:
@@ -43,6 +44,34 @@ def _why(name: str) -> dict[str, str]:
 def _table(header: list[str], rows: list[list]) -> list[str]:
     lines = [header, ["---"] * len(header), *rows]
     return ["| " + " | ".join(map(str, line)) + " |" for line in lines] + [""]
+
+
+def _calibration() -> list[str]:
+    lines = ["## Calibration of every model, mechanism and sampler", ""]
+    paths = [_folder("calibration") / f"{name}.csv" for name in ("calibration", "controls")]
+    if not all(path.exists() for path in paths):
+        return [*lines, "Not run yet.", ""]
+    keys = ("fits", "ks", "sd_off", "p", "contraction", "contraction_most", "unconverged")
+    names = ["fits", "KS", "sd off by", "p", "contraction", "to", "unconverged"]
+    cells, controls = map(read, paths)
+    lines += [
+        "Ranks of params and of log g in fits of simulated releases of 8 records: the KS distance "
+        "of the quantity whose ranks are the least likely, how far the sd of normal scores is from "
+        "1 at most, p of all tests of the cell, and the posterior's sd over the prior's, smallest "
+        "and largest over params. Controls must have a p near 0.",
+        "",
+        *_table(
+            ["model", "mechanism", "sampler", *names, ""],
+            [
+                [row[key] for key in ("model", "mechanism", "method", *keys, "evidence")]
+                for row in cells
+            ],
+        ),
+        *_table(
+            ["control", *names], [[row[key] for key in ("control", *keys)] for row in controls]
+        ),
+    ]
+    return lines
 
 
 def _ju2022() -> list[str]:

@@ -13,6 +13,7 @@ from noiseaware.diagnostics.calibration import _turned, source_of
 from noiseaware.diagnostics.fits import fits_of
 from noiseaware.diagnostics.release_check import _Distance
 
+slow = pytest.mark.slow
 MODEL, STATISTIC, MECHANISM = na.BetaBernoulli("x", 2, 3), na.Count("x"), na.Laplace(4.0)
 FAST = {"num_records": 20, "num_fits": 400, "seed": 5, "processes": 0, "progress": False}
 
@@ -27,14 +28,29 @@ def test_a_band_holds_all_points_together_at_its_level():
     assert stats.binomtest(outside, 2000, 0.1).pvalue > 1e-3
 
 
-def test_ranks_of_fits_take_no_more_draws_than_are_effective():
+def test_ranks_of_fits_take_half_the_draws_that_are_effective():
     rng = np.random.default_rng(0)
     draws = np.broadcast_to(np.arange(40.0).reshape(2, 20, 1, 1), (2, 20, 500, 1))
-    u = diagnostics.ranks_of_fits(draws, np.full((500, 1), 1e9), np.full(500, 8.0), rng)
+    u = diagnostics.ranks_of_fits(draws, np.full((500, 1), 1e9), np.full(500, 16.0), rng)
     assert 8 / 9 < u.min() < 8 / 9 + 0.01, "above all of eight"
 
 
-@pytest.mark.parametrize("scale", [4.0, 0.4])
+def test_ranks_among_dependent_draws_are_uniform():
+    """The sd of normal scores, of a truth and chains with one law; thinned to all draws that are
+    effective it would be 1.01.
+    """
+    rng, keep, shape = np.random.default_rng(3), 0.9, (4, 100, 20_000, 1)
+    draws = np.empty(shape)
+    draws[:, 0] = rng.normal(size=(4, *shape[2:]))
+    for at in range(1, shape[1]):
+        fresh = rng.normal(size=(4, *shape[2:]))
+        draws[:, at] = keep * draws[:, at - 1] + np.sqrt(1 - keep**2) * fresh
+    effective = np.full(shape[2], 400 * (1 - keep) / (1 + keep))
+    u = diagnostics.ranks_of_fits(draws, rng.normal(size=shape[2:]), effective, rng)
+    assert diagnostics.uniformity(u[:, 0]).p > 1e-3
+
+
+@pytest.mark.parametrize("scale", [pytest.param(4.0, marks=slow), 0.4])
 def test_a_right_fit_is_calibrated(scale):
     """Of a count with little noise, log g has few values, which the truth shares with draws."""
     found = na.sbc(MODEL, STATISTIC, na.Laplace(scale), **FAST)
@@ -70,9 +86,11 @@ def from_prior(release, model, seed):
     ("change", "worst"),
     [
         ({"told": a_third}, "log g"),
-        ({"method": naive, "num_fits": 150}, "probability"),
-        ({"method": from_prior, "num_fits": 150}, "probability, by release"),
-        ({"data_model": na.BetaBernoulli("x", 6, 3)}, "probability"),
+        pytest.param({"method": naive, "num_fits": 150}, "probability", marks=slow),
+        pytest.param(
+            {"method": from_prior, "num_fits": 150}, "probability, by release", marks=slow
+        ),
+        pytest.param({"data_model": na.BetaBernoulli("x", 6, 3)}, "probability", marks=slow),
     ],
 )
 def test_controls_are_not_calibrated(change, worst):
@@ -82,6 +100,7 @@ def test_controls_are_not_calibrated(change, worst):
     assert "NOT calibrated" in str(found)
 
 
+@slow
 def test_coverage_is_that_of_the_enumerated_posterior():
     """With so little noise that the posterior is the conjugate one."""
     truth, count = 0.3, 20
@@ -125,6 +144,7 @@ def test_ranks_by_release_are_uniform_where_a_release_says_little():
     assert stats.binomtest(rejected, count, 0.05).pvalue > 1e-3
 
 
+@slow
 def test_known_columns_are_given_as_fit_takes_them():
     model = na.HierarchicalBernoulli(
         "y", "g", ("u", "v"), center=na.NormalPrior(0.5, 1.0), spread=na.StddevPrior(0.8, 4.0)
@@ -214,6 +234,7 @@ def test_scores_are_of_a_sum_given_the_others():
     assert np.allclose(scores, [-expected, expected], rtol=0.02)
 
 
+@slow
 @pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
 def test_a_check_trusts_a_right_model_and_no_other():
     options = {"seed": 2, "num_fits": 64, "processes": 0, "progress": False}

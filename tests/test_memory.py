@@ -53,7 +53,8 @@ def compiled_bytes(num_records: int, kernel: str, shape: layout.Layout) -> int:
     return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
 
 
-@pytest.mark.parametrize("num_records", [pytest.param(10**6, marks=pytest.mark.slow), 10**7])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_records", [10**6, 10**7])
 def test_compiled_loop_takes_five_copies_of_the_records(num_records):
     shape = layout.choose(False, num_records, NUM_CHAINS, 0.01)
     found = compiled_bytes(num_records, "interweaving", shape)

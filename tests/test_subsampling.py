@@ -15,7 +15,7 @@ from experiments.raisa2021.problems import EPSILONS, PROBLEMS, Banana
 from scipy import optimize, stats
 
 import noiseaware as na
-from noiseaware.private_mcmc import barker, batches, subsampling
+from noiseaware.private_mcmc import barker, batches, langevin, subsampling
 from noiseaware.private_mcmc.host_noise import Secure, Simulated
 from noiseaware.private_mcmc.queries import (
     Batch,
@@ -330,7 +330,7 @@ def whole(temperature=0.7):
     (a, b), data = MOVE, records()
 
     def log_density(theta):
-        u = theta + np.array([0.0, 0.7 * theta[0] ** 2])
+        u = straight(theta)
         return -((data["x1"] - u[0]) ** 2) / 4 - (data["x2"] - u[1]) ** 2
 
     return temperature * (log_density(b) - log_density(a))
@@ -383,6 +383,95 @@ def test_noise_of_a_batch_gradient_is_what_it_states():
     difference = np.asarray(noisy.value) - np.asarray(bare.value)
     assert np.std(difference, axis=0) == pytest.approx([stddev] * 2, rel=0.06)
     assert float(noisy.stddev[0]) == pytest.approx(stddev)
+
+
+def test_a_record_moves_barkers_estimate_by_its_bound_at_most():
+    """``2 / sqrt(b)`` where it is replaced, and the variance is at most 1; neighbours are searched
+    for.
+    """
+    rng, size, whole = np.random.default_rng(1), 16, []
+    sampler = na.Barker(step_size=1.0, batches=na.FixedBatches(num_records=1000, size=size))
+    with jax.enable_x64(True):
+        batch = Batch(np.arange(size), np.asarray(size))
+
+        @jax.jit
+        def estimate(records, position, proposal):
+            return sampler.estimate(batch, position, proposal, queries(records))[:2]
+
+        for _ in range(300):
+            position, proposal = rng.normal(size=(2, 2)) * rng.choice([1e-3, 0.1, 3.0])
+            rows = rng.choice([-50.0, -1.0, 0.0, 1.0, 50.0, math.nan, math.inf, 1e308], (17, 2))
+            other = np.concatenate([rows[16:], rows[1:16]])
+            found = [
+                estimate({"x1": each[:, 0], "x2": each[:, 1]}, position, proposal)
+                for each in (rows[:16], other)
+            ]
+            whole.append([abs(found[0][0] - found[1][0]), found[0][1]])
+    moved, variance = np.max(whole, axis=0)
+    assert 0.9 * 2 / math.sqrt(size) < moved <= 2 / math.sqrt(size) * (1 + 1e-9)
+    assert 0.7 < variance <= 1
+
+
+@pytest.mark.parametrize("size", [50, 400, 500])
+def test_barkers_estimate_varies_as_it_states(size):
+    """Over batches; of all 500 records not at all."""
+    sampler = na.Barker(step_size=1.0, batches=na.FixedBatches(num_records=500, size=size))
+    with jax.enable_x64(True):
+        chosen = sampler.batches.draw(Simulated(0), (2000,))
+        asked = queries(records(), temperature=0.1)
+        estimate = jax.jit(jax.vmap(lambda batch: sampler.estimate(batch, *MOVE, asked)))
+        values, variances, clipped = map(np.asarray, estimate(chosen))
+    assert np.max(clipped) == 0
+    assert np.mean(values) == pytest.approx(np.sum(whole(0.1)), abs=4 * np.std(values) / 44 + 1e-5)
+    assert np.mean(variances) == pytest.approx(np.var(values), rel=0.15, abs=1e-12)
+
+
+def straight(theta):
+    """What is normal in the banana, the prior too."""
+    return np.array([theta[0], theta[1] + 0.7 * theta[0] ** 2])
+
+
+def test_barker_tests_the_prior_too():
+    """Noise that undoes the log ratio and half of the prior's: its other half decides."""
+    sampler, asked = na.Barker(step_size=1.0, batches=fixed(num_records=500)), queries(records())
+    with jax.enable_x64(True):
+        chosen = jax.tree.map(lambda x: x[0], sampler.batches.draw(Simulated(0), (1,)))
+        for first, second in (MOVE, MOVE[::-1]):
+            log_ratio, variance, _ = sampler.estimate(chosen, first, second, asked)
+            of_prior = np.sum(straight(first) ** 2 - straight(second) ** 2) / 6.0
+            normal = -(log_ratio + of_prior / 2) / jnp.sqrt(barker.VARIANCE - variance)
+            noise = barker.Noise(second - first, chosen, normal, 0.0)
+            state, info = sampler.step(noise, barker.State(jnp.asarray(first)), asked)
+            assert bool(info.is_accepted) == (of_prior > 0)
+            assert np.allclose(state.position, second if of_prior > 0 else first)
+
+
+def test_a_langevin_step_adds_what_noise_is_missing():
+    """With noise of the gradient that makes half of the step's variance, where the prior pulls."""
+    with jax.enable_x64(True):
+        asked, at = queries(records()), np.array([3.0, -2.0])
+        stddev = 0.7 * 3.0 / 0.1  # of a gradient's noise, at a multiplier of 1
+        sampler = na.Langevin(
+            step_size=2 / stddev**2, gradient_clip=3.0, noise_multiplier=1.0,
+            batches=poisson(num_records=500),
+        )  # fmt: skip
+        noise = sampler.draw_noise(Simulated(0), (), 2, asked.sensitivity * 2.0**asked.bits)
+        state, _ = sampler.step(noise, langevin.State(jnp.asarray(at)), asked)
+        answer = asked.batch_gradient(
+            noise.batch, at, rate=0.1, clip=3.0, noise_multiplier=1.0, noise=noise.gradient
+        )
+    bent = straight(at)
+    of_prior = -np.array([bent[0] + 1.4 * at[0] * bent[1], bent[1]]) / 3.0
+    drift = (of_prior + np.asarray(answer.value)) / stddev**2
+    missing = math.sqrt(1.0 / stddev**2)  # 2 / stddev^2 in all
+    assert np.allclose(state.position, at + drift + missing * noise.step, atol=1e-12)
+
+
+def test_chains_on_batches_share_the_budget():
+    sampler = SAMPLERS["barker"](500)
+    most = na.max_iterations(sampler, BUDGET, chains=3)
+    assert sampler.epsilon(3 * most, DELTA) <= BUDGET.epsilon
+    assert sampler.epsilon(3 * (most + 1), DELTA) > BUDGET.epsilon
 
 
 def records(num_records=500, seed=0):

@@ -28,7 +28,7 @@ NUM_PRIVATE_DRAWS, PRIVATE_RANGE = 100, (0.1, 0.9)  # of one-posterior sampling
 CHAINS, DRAWS, SHARE_KEPT = 4, 64, 1 / 4
 LANES = 500  # of chains that fit a core's cache
 PART = 1000  # releases in a call
-NUM_CANDIDATES, NUM_RANKED = 100, 4
+NUM_CANDIDATES, NUM_RANKED = 100, 9
 MAX_CORRELATION, MIN_SWEEPS, MORE_SWEEPS = 0.25, 30, 120
 
 

@@ -133,21 +133,18 @@ def start(
     """Every chain from its own draw of the prior or, where given, from these params. Sums, which
     move little given params that do not explain the release, start from draws that do.
     """
-    num_prior_draws = NUM_PRIOR_DRAWS
-    if kernel == "statistic_gibbs":  # sums are so quick that draws of the prior would be felt
-        num_prior_draws = max(NUM_PRIOR_DRAWS // len(keys), MIN_PRIOR_DRAWS)
+    num_prior_draws = max(NUM_PRIOR_DRAWS // len(keys), MIN_PRIOR_DRAWS, num_chains)
 
     def one(key: PRNGKeyArray, problem: Problem, free_params) -> Start:
         model = problem.model
         key_prior, key_states, key_swaps = jr.split(key, 3)
-        num_draws = max(num_prior_draws, num_chains)
-        prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_draws))
+        prior = jax.vmap(model.sample_prior)(jr.split(key_prior, num_prior_draws))
         free = jax.vmap(lambda params: unconstrain(model.supports, params)[0])(prior)
         # Under a vague prior some draws round to the edge of the support: infinite when
         # unconstrained. Take the finite ones, and repeat them in place of the others.
         is_finite = jnp.all(jnp.isfinite(free), axis=1)
         order = jnp.argsort(~is_finite)
-        order = order[jnp.arange(num_draws) % jnp.maximum(jnp.sum(is_finite), 1)]
+        order = order[jnp.arange(num_prior_draws) % jnp.maximum(jnp.sum(is_finite), 1)]
         prior_in_order = jax.tree.map(lambda draws: draws[order], prior)
         first: Any = slice(num_chains)
         if kernel == "statistic_gibbs":
@@ -208,6 +205,7 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
     more than those behind the release.
     """
     candidates = jax.tree.map(lambda draws: draws[:NUM_CANDIDATES], prior)
+    num_candidates = len(jax.tree.leaves(candidates)[0])
 
     def look(key, params):
         key_known, key_records = jr.split(key)
@@ -220,8 +218,8 @@ def swap_variance(key: PRNGKeyArray, problem: Problem, prior: Params, num_record
         fit = -jnp.sum(jnp.abs(problem.released - expected) / problem.mechanism.spread())
         return fit, jnp.sum(variances)
 
-    fits, variances = jax.vmap(look)(jr.split(key, NUM_CANDIDATES), candidates)
-    _, best = jax.lax.top_k(jnp.nan_to_num(fits, nan=-jnp.inf), NUM_CANDIDATES // 50)
+    fits, variances = jax.vmap(look)(jr.split(key, num_candidates), candidates)
+    _, best = jax.lax.top_k(jnp.nan_to_num(fits, nan=-jnp.inf), num_candidates // 50)
     return jnp.mean(variances[best])
 
 

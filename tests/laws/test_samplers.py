@@ -27,7 +27,7 @@ from tests.statistical import MAX_Z, z_score
 NUM_RECORDS, EPSILON = 8, 4.0
 MECHANISMS = (na.Laplace, na.DiscreteLaplace, na.Gaussian)
 # In the fast tests; the others are slow, by their number.
-FIRST_CASES = ("beta-bernoulli", "normal-mean", "dirichlet-categorical")
+FIRST_CASES = ("beta-bernoulli", "normal-mean")
 FIRST_SAMPLERS = ("record_augmentation", "interweaving")
 OTHER_CASES = ("normal-mean", "normal", "dirichlet-categorical", "regression-known", "hierarchical")
 # The cases whose tests have enough chains to see a noise scale 10 % off, and controls to show it.
@@ -243,6 +243,7 @@ def test_reaches_the_closed_form_of_a_normal_mean(sampler, released):
     assert abs(z_score((draws - mean) ** 2, stddev**2)) < MAX_Z
 
 
+@pytest.mark.slow
 @each_sampler
 @pytest.mark.parametrize("fault", [1, 2], ids=["returns the prior", "never moves a record"])
 def test_control_a_kernel_that_ignores_the_release_misses_the_closed_form(sampler, fault):

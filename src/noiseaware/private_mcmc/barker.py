@@ -2,9 +2,10 @@
 
 A move is accepted if ``lambda + V > 0``, V a standard logistic. With lambda estimated from a batch
 of b records without replacement, ``(n T / b) sum r_i``, whose sampling variance v is estimated from
-the batch, one adds ``N(0, C - v)``, so that the error in all is about ``N(0, C)``, and a correction
-W for which ``N(0, C) + W`` is about logistic. ``C = 2``, and records are clipped to ``T |r_i| <=
-sqrt(b) / n``, so ``v <= 1``: the noise that hides the batch is N(0, 1) at least.
+the batch (the less, the more of the n records it has), one adds ``N(0, C - v)``, so that the error
+in all is about ``N(0, C)``, and a correction W for which ``N(0, C) + W`` is about logistic. ``C =
+2``, and records are clipped to ``T |r_i| <= sqrt(b) / n``, so ``v <= 1``: the noise that hides the
+batch is N(0, 1) at least.
 
 No W makes the sum exactly logistic at C = 2. The one here, on five points, has a distribution
 function within CORRECTION_ERROR of the logistic's; a linear programme over laws on a fine grid
@@ -123,14 +124,21 @@ class Barker(PrivateSampler):
     def step(self, noise, state, queries):
         proposal = state.position + self.step_size * noise.proposal
         target = queries.target
-        size = self.batches.num_records * target.temperature
-        bound = math.sqrt(self.batches.size) / size
-        sums = queries.batch_sums(noise.batch, state.position, proposal, bound=bound)
-        log_ratio, variance = sums.log_ratio(size)
+        log_ratio, variance, clipped = self.estimate(noise.batch, state.position, proposal, queries)
         known = target.log_prior(proposal) - target.log_prior(state.position)
         noisy = log_ratio + jnp.sqrt(VARIANCE - variance) * noise.normal + noise.correction
         accepted = noisy + known > 0
-        return State(jnp.where(accepted, proposal, state.position)), Info(accepted, sums.clipped)
+        return State(jnp.where(accepted, proposal, state.position)), Info(accepted, clipped)
+
+    def estimate(self, batch: Batch, position: Position, proposal: Position, queries):
+        """The log ratio of all records from those of a batch, not hidden yet, its variance over
+        batches without replacement, and the share of ratios clipped.
+        """
+        size = self.batches.num_records * queries.target.temperature
+        bound = math.sqrt(self.batches.size) / size
+        sums = queries.batch_sums(batch, position, proposal, bound=bound)
+        log_ratio, variance = sums.log_ratio(size)
+        return log_ratio, variance * (1 - self.batches.rate), sums.clipped
 
 
 def corrections(uniforms: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 figures.
 
 An algorithm beats another on a model if its median distance is smaller at more than half of the
-epsilons; what a budget does not allow at all is beaten by everything.
+epsilons; what a budget does not allow at all is beaten by everything. The thesis has no thresholds:
+those here were chosen with the tables at hand.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ Tables = Mapping[str, Rows]
 PENALTIES, PATHS = ("penalty", "guided"), "hamiltonian"
 BATCHED, BARKER = ("minibatch", "minibatch guided"), "barker"
 ALIKE = 1.5  # distances whose ratio is less
+FAR = 0.5  # a distance of chains that did not converge
 RADIUS = 3.0  # of the circle
 
 
@@ -97,11 +99,13 @@ def allows_more(tight: str, loose: str) -> Callable[[Tables], Finding]:
         counts = {(row["algorithm"], row["epsilon"], row["accountant"]): row["iterations"]
                   for row in tables["iterations"]}  # fmt: skip
         ratios = [
-            counts[algorithm, epsilon, tight] / max(count, 1)
+            counts[algorithm, epsilon, tight] / count
             for (algorithm, epsilon, accountant), count in counts.items()
-            if accountant == loose
+            if accountant == loose and count > 0
         ]
-        return Finding(min(ratios) > 1.2, f"{_range(ratios)} times as many")
+        return Finding(
+            min(ratios) > 1.2, f"{_range(ratios)} times as many, where {loose} allows any"
+        )
 
     return check
 
@@ -116,15 +120,17 @@ def clipping_is_harmless(tables: Tables) -> Finding:
     return Finding(holds, f"MMD at bounds of 2 and more: {', '.join(found)}")
 
 
-def low_bounds_fail(tables: Tables) -> Finding:
+def most_bounds_fail(tables: Tables) -> Finding:
+    """Of HMC, which converges where nothing is clipped; the random walk does at no bound."""
     rows = _of(tables["clipping"], model="flat-10", algorithm="HMC")
     walk = _of(tables["clipping"], model="flat-10", algorithm="random walk")
-    low = [row["distance"] for row in rows if row["clip"] <= 1]
-    high = [row["distance"] for row in rows if row["clip"] >= 2]
+    failed = [row["clip"] for row in rows if row["distance"] > FAR]
+    left = [row["distance"] for row in rows if row["distance"] <= FAR]
     return Finding(
-        min(low) > 0.5 and max(high) < 0.1,
-        f"HMC {_range(low)} at bounds up to 1, {_range(high)} above; the random walk "
-        f"{_range(row['distance'] for row in walk)}, whatever the bound",
+        len(failed) > len(rows) / 2,
+        f"HMC fails at {len(failed)} of {len(rows)} bounds, those up to {max(failed):g}, and has "
+        f"{_range(left)} above; the random walk {_range(row['distance'] for row in walk)}, "
+        "whatever the bound",
     )
 
 
@@ -244,7 +250,7 @@ CHECKS: dict[str, Callable[[Tables], Finding]] = {
     "tight_accounting": allows_more("gaussian", "zcdp"),
     "fourier_allows_more": allows_more("fourier", "rdp"),
     "clipping_is_harmless": clipping_is_harmless,
-    "low_bounds_fail": low_bounds_fail,
+    "most_bounds_fail": most_bounds_fail,
     "a_tenth_is_harmless": a_tenth_is_harmless,
     "flat_penalty_beats_hmc": beats(FLAT, PENALTIES, [PATHS]),
     "tempered_hmc_beats_penalty": beats(TEMPERED, [PATHS], PENALTIES),

@@ -62,9 +62,10 @@ def test_iterations_are_the_most_that_the_theorems_allow(problem, name, is_reuse
         delta_of(loss_mean(problem, name, count, is_reused=is_reused), epsilon)
         for count in (most, most + 1)
     )
-    assert within <= problem.delta < beyond
+    delta = (1 - 1e-3) * problem.delta  # the rest is for rounding
+    assert within <= delta < beyond
 
-    rho = (math.sqrt(epsilon - math.log(problem.delta)) - math.sqrt(-math.log(problem.delta))) ** 2
+    rho = (math.sqrt(epsilon - math.log(delta)) - math.sqrt(-math.log(delta))) ** 2
     by_rho = na.max_iterations(sampler, budget, accountant="zcdp")
     assert loss_mean(problem, name, by_rho, is_reused=is_reused) <= rho * (1 + 1e-12)
     assert loss_mean(problem, name, by_rho + 1, is_reused=is_reused) > rho

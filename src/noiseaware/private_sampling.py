@@ -10,12 +10,14 @@ with fresh noise would be a second answer to the same question.
 """
 
 import functools
+import json
 import math
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -31,7 +33,16 @@ from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.private_mcmc import PrivateSampler
 from noiseaware.private_mcmc.access import Access
-from noiseaware.private_mcmc.budgets import Purse, max_iterations, purse_of, squared_mu_of
+from noiseaware.private_mcmc.budgets import (
+    SHARE_FOR_ROUNDING,
+    Purse,
+    checked_for_batches,
+    is_within_budget,
+    less_rounding,
+    max_iterations,
+    purse_of,
+    squared_mu_of,
+)
 from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape, sensitivity
@@ -121,10 +132,10 @@ def private_sample(
             f"start and the sampler's settings must be given for {type(model).__name__}: without "
             f"the columns {list(model.known)} no records can be simulated."
         )
-    purse = purse_of(sampler, budget, share)
-    _check_sampler(sampler, purse.left(purse.for_pilot), chains, iterations, seed)
     columns, num_records = _checked_records(records, model)
     _check_batches(sampler, columns, num_records)
+    purse = purse_of(sampler, budget, share)
+    _check_sampler(sampler, purse.left(purse.for_pilot), chains, iterations, seed)
     if num_records > MAX_RECORDS[budget.neighbours]:
         raise ValueError(f"records must be at most {MAX_RECORDS[budget.neighbours]}.")
     _warn_of_delta(budget, num_records)
@@ -151,6 +162,7 @@ def private_sample(
         "model": type(model).__name__,
         "method": "private_sample",
         "sampler": type(plan.sampler).__name__,
+        "settings": _settings(plan.sampler),
         "exactness": plan.sampler.exactness,
         "temperature": temperature,
         "iterations": made.made,
@@ -213,7 +225,8 @@ def _planned(
         allowed = _iterations(sampler, left, chains, None)
         iterations = allowed if iterations is None else min(allowed, iterations)
     iterations = _iterations(sampler, left, chains, iterations)
-    most = max_iterations(sampler, left, chains=chains) if sampler.is_noisy else iterations
+    is_priced = sampler.is_noisy and sampler.batches is None
+    most = max_iterations(sampler, left, chains=chains) if is_priced else iterations
     starts = _starts(key_start, model, start, chains)
     _check_start(key_check, model, starts)
     first = jax.tree.map(lambda values: values[0], starts)
@@ -265,10 +278,11 @@ def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations,
     if not sampler.is_noisy or not isinstance(budget, ApproxDP):
         return
     added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, dims)
-    if added > budget.delta / 100:
+    if added > SHARE_FOR_ROUNDING * budget.delta:
         raise ValueError(
-            f"delta must be at least {100 * added:.2g}, so that rounding adds no more than a "
-            f"hundredth to it, got {budget.delta:g}."
+            f"epsilon must be smaller, or delta larger, than {budget.epsilon:g} and "
+            f"{budget.delta:g}: at so large an epsilon the rounding of noise takes {added:.2g} of "
+            f"delta, and {SHARE_FOR_ROUNDING:g} of it is kept for that."
         )
 
 
@@ -287,10 +301,24 @@ def _cost(plan: _Plan, purse: Purse, begun: int) -> dict[str, Any]:
     return attrs
 
 
+def _settings(sampler: PrivateSampler) -> str:
+    """As JSON: what was given, or tuned on simulated records and a pilot's draws."""
+
+    def plain(value: Any):
+        return np.asarray(value).tolist() if eqx.is_array_like(value) else str(value)
+
+    given = {name: value for name, value in vars(sampler).items() if value is not None}
+    return json.dumps({name: plain(value) for name, value in given.items()})
+
+
 def _iterations(sampler, budget, chains, iterations) -> int:
     if not sampler.is_noisy:
         squared_mu_of(budget)  # refuses what normal noise cannot keep
         return validate.positive_integer("iterations", iterations)
+    if iterations is not None and sampler.batches is not None:  # to price them all takes longer
+        allowed = checked_for_batches(budget)
+        if is_within_budget(sampler, allowed, chains * iterations):
+            return iterations
     most = max_iterations(sampler, budget, chains=chains)
     if most == 0:
         raise SmallBudgetError(
@@ -307,7 +335,8 @@ def _iterations(sampler, budget, chains, iterations) -> int:
 
 def _needed(sampler, budget, chains: int) -> str:
     if sampler.batches is not None:
-        return f"needed is epsilon {sampler.epsilon(chains, budget.delta):.3g} at this delta"
+        needed = sampler.epsilon(chains, less_rounding(budget.delta))
+        return f"needed is epsilon {needed:.3g} at this delta"
     needed = math.sqrt(chains * sampler.squared_mu(1))
     return f"it is GDP with mu {math.sqrt(squared_mu_of(budget)):.3g}, needed is {needed:.3g}"
 

@@ -12,7 +12,7 @@ function within CORRECTION_ERROR of the logistic's; a linear programme over laws
 finds none that is closer by a hundredth of that (``tests/test_subsampling.py``). Three things are
 approximate: W, the batch's sum as if normal, and its estimated variance; and the clip, which no
 setting moves, is narrow unless T is small. On a normal and a banana with at most 6 % of ratios
-clipped the sd is off by less than 15 %; with more than 10 % clipped it is 10 to 35 % too wide
+clipped the sd is off by less than 15 %; the more are clipped, the wider, without a bound
 (``tests/laws/test_batch_samplers.py``).
 
 Cost of k moves: ``k epsilon(a)`` of RDP for whole orders ``a < b / 5`` [R21, Theorem 7], which is
@@ -48,7 +48,8 @@ MIN_SIZE = 10  # at which no order has a cost [R21, Theorem 7]
 EXACTNESS = (
     "approximate: a batch's sum as if normal, a correction within 0.0006 of the logistic, and "
     "records clipped to sqrt(batch) / (n temperature). If at most 6 % of them are clipped, on a "
-    "normal and a banana: mean within 0.1 sd, sd within 15 % of the posterior's; if many, anything"
+    "normal and a banana: mean within 0.1 sd, sd within 15 % of the tempered posterior's; if many, "
+    "anything"
 )
 
 

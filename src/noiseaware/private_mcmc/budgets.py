@@ -9,7 +9,7 @@ iterations; the first is exact, the others are looser and are there to be compar
 - ``pld``: the privacy loss distribution, discretised from above, of Google's dp_accounting.
 
 Questions to a batch have no cost as GDP; ``subsampling.py`` has the accountant of each kind of
-batch, and another is refused.
+batch, and another is refused. Of delta a thousandth is kept for the rounding of noise.
 """
 
 import math
@@ -21,6 +21,7 @@ from noiseaware.private_mcmc.private_sampler import PrivateSampler
 from noiseaware.schema import Neighbours
 
 ACCOUNTANTS = ("gaussian", "zcdp", "pld")
+SHARE_FOR_ROUNDING = 1e-3  # of delta
 
 
 def max_iterations(
@@ -30,7 +31,7 @@ def max_iterations(
     tightest accountant that covers the sampler, where none is named.
     """
     if not isinstance(sampler, PrivateSampler):
-        raise ValueError(f"sampler must have its settings, got {sampler!r}.")
+        raise ValueError(f"sampler must have its settings, by hand or from tune, got {sampler!r}.")
     covering = ACCOUNTANTS if sampler.batches is None else (sampler.batches.accountant,)
     accountant = covering[0] if accountant is None else accountant
     if accountant not in covering:
@@ -60,7 +61,7 @@ def _most_of_batches(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
     allowed = checked_for_batches(budget)
 
     def is_within(iterations: int) -> bool:
-        return sampler.epsilon(chains * iterations, allowed.delta) <= allowed.epsilon
+        return is_within_budget(sampler, allowed, chains * iterations)
 
     few, many = 0, 1
     while is_within(many):
@@ -69,6 +70,16 @@ def _most_of_batches(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
         middle = (few + many) // 2
         few, many = (middle, many) if is_within(middle) else (few, middle)
     return few
+
+
+def is_within_budget(sampler: PrivateSampler, budget: ApproxDP, iterations: int) -> bool:
+    """Of all chains together, on batches."""
+    return sampler.epsilon(iterations, less_rounding(budget.delta)) <= budget.epsilon
+
+
+def less_rounding(delta: float) -> float:
+    """The rest of delta is for ``delta_of_rounding``, which a run is refused if it exceeds."""
+    return (1 - SHARE_FOR_ROUNDING) * delta
 
 
 def checked_for_batches(budget: Cost) -> ApproxDP:
@@ -91,10 +102,11 @@ def _squared_mu_of(budget: Cost, accountant: str) -> float:
         case ZCDP():
             return 2 * budget.rho
         case ApproxDP() if budget.delta > 0 and accountant == "zcdp":
-            from_delta = -math.log(budget.delta)
+            from_delta = -math.log(less_rounding(budget.delta))
             return 2 * (math.sqrt(budget.epsilon + from_delta) - math.sqrt(from_delta)) ** 2
         case ApproxDP() if budget.delta > 0:
-            return accounting.mu_for_approx_dp(budget.epsilon, budget.delta) ** 2
+            delta = less_rounding(budget.delta)
+            return accounting.mu_for_approx_dp(budget.epsilon, delta) ** 2
     raise ValueError(
         f"budget must be ApproxDP with a positive delta, ZCDP or GDP, got {budget!r}: normal noise "
         "keeps no other."
@@ -108,7 +120,8 @@ def _most_by_pld(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
     while many - few > 1:
         middle = (few + many) // 2
         mu = math.sqrt(chains * sampler.squared_mu(middle))
-        is_within = accounting.epsilon_by_pld(mu, budget.delta) <= budget.epsilon
+        found = accounting.epsilon_by_pld(mu, less_rounding(budget.delta))
+        is_within = found <= budget.epsilon
         few, many = (middle, many) if is_within else (few, middle)
     return few
 
@@ -157,7 +170,7 @@ class GaussianPurse:
         cost = GDP(math.sqrt(squared), self.budget.neighbours)
         spent = {"cost_mu": cost.mu, "cost_mu_pilot": math.sqrt(by_pilot)}
         if isinstance(self.budget, ApproxDP):
-            epsilon = accounting.to_approx_dp(cost, self.budget.delta).epsilon
+            epsilon = accounting.to_approx_dp(cost, less_rounding(self.budget.delta)).epsilon
             spent |= {"cost_epsilon": epsilon, "cost_delta": self.budget.delta}
         return spent
 
@@ -183,10 +196,11 @@ class BatchPurse:
 
     def spent(self, sampler, chains, begun, by_pilot):
         left = self._part(1 - self._share)
-        epsilon = sampler.epsilon(chains * begun, left.delta)
+        epsilon = sampler.epsilon(chains * begun, less_rounding(left.delta))
         if by_pilot > 0:
             pilot = GDP(math.sqrt(by_pilot), self.budget.neighbours)
-            epsilon += accounting.to_approx_dp(pilot, self.budget.delta - left.delta).epsilon
+            delta = less_rounding(self.budget.delta - left.delta)
+            epsilon += accounting.to_approx_dp(pilot, delta).epsilon
         return {
             "cost_epsilon": epsilon, "cost_delta": self.budget.delta,
             "accountant": sampler.batches.accountant,

@@ -27,7 +27,7 @@ from noiseaware.private_mcmc.queries import Batch, Position
 EXACTNESS = (
     "approximate: Langevin steps without a test, gradients of a batch whose variance is not "
     "taken off; records clipped. On a normal and a banana with steps of 0.1: mean within 0.1 sd, "
-    "sd within 12 % of the posterior's"
+    "sd within 12 % of the tempered posterior's"
 )
 
 

@@ -26,7 +26,8 @@ from noiseaware.schema import Neighbours
 
 OF_BATCHES = (
     "approximate: a batch's log ratio as if normal, with an estimated variance; records clipped. "
-    "On a normal and a banana, unclipped: mean within 0.1 sd, sd within 6 % of the posterior's"
+    "On a normal and a banana, unclipped: mean within 0.1 sd, sd within 6 % of the tempered "
+    "posterior's"
 )
 
 
@@ -79,7 +80,9 @@ class PrivateSampler(eqx.Module):
 
     def squared_mu(self, iterations: float) -> float:
         """Of one chain's cost as GDP, whose squares add; of samplers that ask all records."""
-        raise ValueError(f"{type(self).__name__} on batches has no cost as GDP.")
+        raise ValueError(
+            f"{type(self).__name__} on batches has no cost as GDP: see epsilon(iterations, delta)."
+        )
 
     def epsilon(self, iterations: int, delta: float) -> float:
         """Of so many iterations of all chains together; of samplers that ask batches."""

@@ -24,7 +24,8 @@ of a model's own floating point, which may depend on where in an array a record 
 multiplies matrices and amplifies rounding could then move other contributions); and the distance of
 OpenDP's whole normals from rounded ones (``host_noise.py``), which adds less than ``(1 +
 exp(epsilon)) / (20 stddev^2)`` to delta for each number drawn. ``private_sample`` adds that up,
-states it as ``delta_of_rounding``, and refuses a run where it exceeds a hundredth of delta.
+states it as ``delta_of_rounding``, part of the budget's delta, and refuses a run where it exceeds
+the thousandth that is kept for it.
 
 The rounding moves a sum of n contributions by at most ``n 2^-bits`` of one record's bound.
 """

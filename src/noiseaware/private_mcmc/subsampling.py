@@ -13,8 +13,9 @@ Two accountants, each for one way to sample, both for neighbours that differ by 
       epsilon(a) = log(1 + q^2 C(a, 2) min{4 (e^epsilon'(2) - 1), 2 e^epsilon'(2)}
                          + 2 sum_{j=3}^{a} q^j C(a, j) e^{(j - 1) epsilon'(j)}) / (a - 1)
 
-  for whole orders a, the sum to a inclusive, and ``epsilon = k epsilon(a) + log((a - 1) / a) -
-  (log delta + log a) / (a - 1)`` for k questions [CKS20, Proposition 12], at the best order.
+  for whole orders a, the sum to a inclusive, or ``epsilon'(a)`` where that is less, since a mixture
+  over batches diverges by no more than its worst part. Of k questions, at the best order,
+  ``epsilon = k epsilon(a) + log((a - 1) / a) - (log delta + log a) / (a - 1)`` [CKS20, Prop. 12].
 
 Neither covers the other's case: a PLD of the Poisson pair does not bound sampling without
 replacement, where two explicit data sets can need half as much again [LRKS24].
@@ -90,7 +91,8 @@ def sampled_rdp(rate: float, rdp_of_batch: Callable[[int], float]) -> list[float
         log_choose = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
         rest = math.log(2) + j * math.log(rate) + log_choose + (j - 1) * of_batch[j]
         second = 2 * math.log(rate) + math.log(order * (order - 1) / 2) + factor
-        found.append(float(np.logaddexp(0.0, logsumexp([second, *rest]))) / (order - 1))
+        sampled = float(np.logaddexp(0.0, logsumexp([second, *rest]))) / (order - 1)
+        found.append(min(sampled, of_batch[order]))
     return found
 
 

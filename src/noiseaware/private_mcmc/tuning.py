@@ -79,7 +79,9 @@ def tune(
     ``params``, arrays with a leading axis, or at draws of the prior. It reads no records: free.
     """
     if not (isinstance(kind, type) and issubclass(kind, (RatioSampler, HamiltonianPenalty))):
-        raise ValueError(f"kind must be a penalty sampler's class, such as Penalty, got {kind!r}.")
+        raise ValueError(
+            f"only penalty samplers' classes can be tuned, got {kind!r}: give it its settings."
+        )
     if model.known:
         raise ValueError(
             f"{type(model).__name__} cannot be tuned on simulated records, which would need the "

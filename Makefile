@@ -31,7 +31,7 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
 
-# make reproduce [ONLY=name [PART=table]] [QUICK=1]
+# make reproduce [ONLY=name [PART=table]] [QUICK=1] [JOBS=cells at a time]
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments $(if $(ONLY),--only $(ONLY)) $(if $(PART),--part $(PART)) $(if $(QUICK),--quick)
 

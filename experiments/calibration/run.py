@@ -4,7 +4,6 @@ A full run writes ``results/``: a row for each cell, 10,000 fits of 8 records, a
 which must fail. Every number comes from SEED.
 """
 
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from experiments.calibration.cases import (
     mechanism_of,
     naive,
 )
+from experiments.cells import rows_of
 from experiments.tables import Rows
 
 import noiseaware as na
@@ -30,13 +30,14 @@ MAX_OFF = 0.03  # of the sd of normal scores from 1, at 10,000 fits
 NO_EVIDENCE = 0.95
 
 
-def calibration_at(name: str, kind: str, method: str, num_fits: int) -> dict:
+def calibration_at(name: str, kind: str, method: str, num_fits: int) -> Rows:
+    print("  ", name, kind, method)
     model, statistic = CASES[name]
     found = na.sbc(
         model, statistic, mechanism_of(kind, statistic), known=known_of(model), method=method,
-        num_fits=num_fits, batch_size=2500, **OPTIONS,
+        num_fits=num_fits, batch_size=500, **OPTIONS,
     )  # fmt: skip
-    return {"model": name, "mechanism": kind, "method": method} | _row(found)
+    return [{"model": name, "mechanism": kind, "method": method} | _row(found)]
 
 
 def _row(found: na.Calibration) -> dict:
@@ -54,11 +55,12 @@ def _row(found: na.Calibration) -> dict:
 
 
 def calibration(quick: bool) -> Rows:
-    rows = []
-    for cell in cells()[::12] if quick else cells():
-        print("  ", *cell)
-        rows.append(calibration_at(*cell, NUM_QUICK if quick else NUM_FITS))
-    return rows
+    chosen, num_fits = (cells()[::12], NUM_QUICK) if quick else (cells(), NUM_FITS)
+    return rows_of(calibration_at, [(*cell, num_fits) for cell in chosen], _folder(quick))
+
+
+def _folder(quick: bool) -> Path | None:
+    return None if quick else Path(__file__).parent / "results"
 
 
 def _a_tenth_larger(release: na.Release) -> na.Release:
@@ -77,23 +79,22 @@ CONTROLS = {
 }
 
 
-def control(name: str, num_fits: int, changed: dict) -> dict:
+def control_at(name: str, quick: bool) -> Rows:
     """On one model, whose release says much."""
+    print("  ", name)
     model, statistic = CASES["BetaBernoulli"]
+    num_fits, changed = CONTROLS[name]
     found = na.sbc(
-        model, statistic, mechanism_of("Laplace", statistic), batch_size=100, num_fits=num_fits,
-        **OPTIONS | changed,
+        model, statistic, mechanism_of("Laplace", statistic), batch_size=100,
+        num_fits=NUM_QUICK if quick else num_fits, **OPTIONS | changed,
     )  # fmt: skip
-    return {"control": name} | _row(found)
+    return [{"control": name} | _row(found)]
 
 
 def controls(quick: bool) -> Rows:
     """Noise off by a tenth needs all fits."""
-    rows = []
-    for name, (num_fits, changed) in itertools.islice(CONTROLS.items(), 2 if quick else None):
-        print("  ", name)
-        rows.append(control(name, NUM_QUICK if quick else num_fits, changed))
-    return rows
+    names = list(CONTROLS)[:2] if quick else CONTROLS
+    return rows_of(control_at, [(name, quick) for name in names], _folder(quick))
 
 
 PARTS = {

@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from experiments.cells import rows_of
 from experiments.ju2022 import slip
 from experiments.ju2022.problems import (
     EPSILONS,
@@ -26,6 +27,7 @@ from scipy import stats
 import noiseaware as na
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 SEED = 2022
 NUM_QUICK, BATCH = 20, 50
 LEVEL = 0.05  # of all cells together
@@ -144,7 +146,8 @@ def coverage_at(name: str, way: str, epsilon: float, count: int) -> Rows:
 def coverage(quick: bool) -> Rows:
     """Table 1 and the supplement's, once more with each of our ways."""
     count = NUM_QUICK if quick else NUM_REPLICATES
-    return [row for cell in _coverage_cells(quick) for row in coverage_at(*cell, count)]
+    cells = [(*cell, count) for cell in _coverage_cells(quick)]
+    return rows_of(coverage_at, cells, None if quick else RESULTS)
 
 
 def _means_cells(quick: bool) -> list[tuple[str, str, float]]:
@@ -175,7 +178,8 @@ def means_at(name: str, way: str, epsilon: float, count: int) -> Rows:
 def means(quick: bool) -> Rows:
     """Figures 1a, 1b, 2 and S1: one data set, many releases of it."""
     count = NUM_QUICK if quick else NUM_REPLICATES
-    return [row for cell in _means_cells(quick) for row in means_at(*cell, count)]
+    cells = [(*cell, count) for cell in _means_cells(quick)]
+    return rows_of(means_at, cells, None if quick else RESULTS)
 
 
 def confidential() -> Rows:

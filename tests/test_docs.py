@@ -61,15 +61,19 @@ def test_sums_in_place_of_records(capsys):
 
 @pytest.mark.slow
 def test_private_chains(capsys):
-    names = names_of("private-chains.md", 1)
+    names = names_of("private-chains.md", 2)
     assert "private at its cost" in capsys.readouterr().out
-    (draws,) = names["results"]
+    draws, of_batches = names["results"]
     assert draws.attrs["cost_epsilon"] <= 2.0
     owners = names["homes"]["owns"].sum()
     mean = (1 + owners) / 50_002
     off = draws.posterior["probability"].mean() - mean
     assert abs(off) < 2 * np.sqrt(mean * (1 - mean) / 50_000)
     assert na.summarize(draws)["r_hat"].iloc[0] < 1.2
+    assert of_batches.attrs["cost_epsilon"] <= 4.0
+    row, tempered_sd = na.summarize(of_batches).iloc[0], np.sqrt(mean * (1 - mean) / 1_000)
+    assert abs(row["mean"] - mean) < tempered_sd
+    assert 0.6 < row["sd"] / tempered_sd < 1.6
 
 
 @pytest.mark.slow

@@ -34,8 +34,8 @@ from noiseaware.samplers.record_augmentation import RecordAugmentationState
 from noiseaware.schema import Record
 from noiseaware.statistics import Statistic
 
+NUM_PRIOR_DRAWS = 4000
 CHUNK_DRAWS = 500  # room for so many draws a call
-NUM_PRIOR_DRAWS, MIN_PRIOR_DRAWS = 4000, 100
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 State = Any  # RecordAugmentationState, or StatisticGibbsState
@@ -129,11 +129,12 @@ def start(
     num_records: int,
     num_chains: int,
     kernel: str,
+    num_prior_draws: int = NUM_PRIOR_DRAWS,
 ) -> Start:
     """Every chain from its own draw of the prior or, where given, from these params. Sums, which
     move little given params that do not explain the release, start from draws that do.
     """
-    num_prior_draws = max(NUM_PRIOR_DRAWS // len(keys), MIN_PRIOR_DRAWS, num_chains)
+    num_prior_draws = max(num_prior_draws, num_chains)
 
     def one(key: PRNGKeyArray, problem: Problem, free_params) -> Start:
         model = problem.model

@@ -24,6 +24,7 @@ from jaxtyping import PRNGKeyArray
 from noiseaware import pilot
 from noiseaware.chains import (
     CHUNK_DRAWS,
+    NUM_PRIOR_DRAWS,
     Draw,
     Problem,
     State,
@@ -54,6 +55,7 @@ from noiseaware.warming import (
 
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
+PRIOR_DRAWS_OF_MANY = 200  # a fit: of many params, or short chains, more would be felt
 CPU_LANES, CPU_LANES_OF_SUMS = 16, 512  # chains in one call, where there are several data sets
 PILOT_FROM, MIN_PILOT_RECORDS, PILOT_SHARE = 100_000, 10_000, 100
 PILOT_WINDOWS, WINDOWS_AFTER_PILOT = 4, 2
@@ -72,6 +74,7 @@ class Settings(NamedTuple):
     keep_records: int = 0
     is_pilot: bool = False
     can_scale: bool = True
+    num_prior_draws: int = NUM_PRIOR_DRAWS
 
     @property
     def has_pilot(self) -> bool:
@@ -245,6 +248,7 @@ def run_many(
     An accelerator takes all releases as one batch, side by side. On a CPU every core works on
     another batch, of a few releases: as many as fill its vectors.
     """
+    settings = settings._replace(num_prior_draws=PRIOR_DRAWS_OF_MANY)
     lanes = CPU_LANES if settings.has_records else CPU_LANES_OF_SUMS
     size = max(1, lanes // settings.num_chains) if _is_cpu() else len(problems)
     batches = _batches(keys, problems, min(size, len(problems)))
@@ -336,6 +340,7 @@ def _begin(
         settings.num_records if settings.has_records else 0,  # a shape, or none
         settings.num_chains,
         settings.kernel,
+        settings.num_prior_draws,
     )
     prior_shape = learn_shape(np.asarray(begun.free))
     variance = np.asarray(begun.swap_variance)

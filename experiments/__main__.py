@@ -3,6 +3,7 @@
 A full run writes the ``results/`` of an experiment anew, table by table; a quick one prints what it
 found and writes nothing. An experiment is a module ``run`` with SEED, PARTS (name -> a function
 that makes tables), TABLES (the names of all), and ``conclude``, which says what follows from them.
+Those made of ``cells`` run several side by side, and go on after a kill: ``JOBS=8``.
 """
 
 import argparse

@@ -68,8 +68,10 @@ class _Kept:
         self.rows[cell] = rows
         if self.path is not None:
             self.path.parent.mkdir(exist_ok=True)
-            with open(self.path, "a") as file:
-                file.write(json.dumps([na.__version__, cell, rows]) + "\n")
+            lines = (json.dumps([na.__version__, *each]) + "\n" for each in self.rows.items())
+            beside = self.path.with_suffix(".new")  # a kill leaves the old file or the new one
+            beside.write_text("".join(lines))
+            beside.replace(self.path)
 
     def forget(self) -> None:
         if self.path is not None:

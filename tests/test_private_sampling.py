@@ -613,6 +613,39 @@ def test_a_pilot_leads_to_the_posterior_within_the_budget(pilot):
     assert 0.5 < mean.std() / 0.02 < 2
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::noiseaware.ConvergenceWarning")
+def test_the_rounding_of_a_pilots_noise_is_charged(monkeypatch):
+    """What every chain draws, the pilot's too, is within ``delta_of_rounding``, and near it."""
+    drawn = []
+
+    def spy(source, sampler, queries, positions, iterations, *rest):
+        unit = queries.sensitivity * 2.0**queries.bits
+        drawn.append(len(positions) * iterations / (20 * (sampler.noise_multiplier * unit) ** 2))
+        return chains.run(source, sampler, queries, positions, iterations, *rest)
+
+    for module in (private_sampling, private_pilots):
+        monkeypatch.setattr(module, "run", spy)
+    budget = na.ApproxDP(4.0, 1e-6, "replace")
+    pilot = na.PilotChain(share=0.5)
+    found = na.private_sample(
+        FAR, NORMAL, na.Penalty, budget, start=pilot, seed=4, progress=False
+    ).attrs
+    assert len(drawn) == 5
+    assert sum(drawn[:-1]) > 0.1 * drawn[-1]
+    charged = found["delta_of_rounding"] / (1 + np.exp(found["cost_epsilon"]))
+    assert sum(drawn) <= charged < 2 * sum(drawn)
+
+
+def test_rounding_is_refused_before_a_pilot_spends(monkeypatch):
+    """At an epsilon at which the chain's own would do."""
+    budget = na.ApproxDP(40.0, 1e-6, "replace")
+    assert sample(budget=budget, iterations=1, discard=0.0, seed=0).attrs["iterations"] == 1
+    monkeypatch.setattr(private_pilots, "run", None)
+    with pytest.raises(ValueError, match="rounding of noise takes"):
+        sample(budget=budget, iterations=1, start=na.PilotChain(share=0.9))
+
+
 def test_control_without_a_pilot_the_posterior_is_not_reached():
     budget = na.ApproxDP(4.0, 1e-6, "replace")
     draws = na.private_sample(FAR, NORMAL, na.Penalty, budget, seed=4, progress=False)

@@ -35,6 +35,8 @@ from noiseaware.private_mcmc import Penalty
 from noiseaware.private_mcmc.access import Access
 from noiseaware.private_mcmc.budgets import max_iterations
 from noiseaware.private_mcmc.chains import run
+from noiseaware.private_mcmc.host_noise import MAX_STDDEV
+from noiseaware.private_mcmc.queries import num_bits, sensitivity
 from noiseaware.private_mcmc.tuning import tune
 from noiseaware.publishing import calibrate, publish, simulate_release
 from noiseaware.release import Release
@@ -64,6 +66,12 @@ class Pilot(eqx.Module):
     @abc.abstractmethod
     def check(self, access: Access) -> None:
         """Whatever can fail must fail before anything is spent."""
+
+    @abc.abstractmethod
+    def variation(self, access: Access, squared_mu: float) -> float:
+        """How far, in total variation, numbers drawn for this budget are at most from what their
+        cost assumes (``host_noise.py``).
+        """
 
     @abc.abstractmethod
     def learn(self, access: Access, squared_mu: float, bar: Progress) -> Learned:
@@ -115,6 +123,9 @@ class PilotRelease(Pilot):
             raise ValueError(
                 f"estimate must return {sorted(access.model.supports)}, got {sorted(found)}."
             )
+
+    def variation(self, access, squared_mu):
+        return 0.0  # OpenDP's normals have a grid of 2^-1074: 10^-600 of the least stddev
 
     def learn(self, access, squared_mu, bar):
         bar.say("pilot")
@@ -188,8 +199,17 @@ class PilotChain(Pilot):
     def check(self, access):
         _check_public(access)
 
+    def variation(self, access, squared_mu):
+        """A question that costs ``1 / multiplier^2`` is hidden by one number, of stddev
+        ``multiplier * unit``; or of half of MAX_STDDEV or more, where that is why units are fewer.
+        """
+        of_one = sensitivity(access.neighbours)
+        unit = of_one * 2.0 ** num_bits(access.num_records, of_one)
+        widest = _num_stages(access) * MAX_ITERATIONS / (MAX_STDDEV / 2) ** 2
+        return (squared_mu / unit**2 + widest) / 20
+
     def learn(self, access, squared_mu, bar):
-        num_stages = max(1, math.ceil(math.log(access.num_records, FACTOR)))
+        num_stages = _num_stages(access)
         seed = secrets.randbits(31) if access.seed is None else access.seed
         with jax.enable_x64(True):
             params = jax.vmap(access.model.sample_prior)(jr.split(jr.key(seed), NUM_DRAWS))
@@ -214,6 +234,10 @@ class PilotChain(Pilot):
             spent += sampler.squared_mu(iterations)
             left -= sampler.squared_mu(iterations)
         return Learned(params, spent)
+
+
+def _num_stages(access: Access) -> int:
+    return max(1, math.ceil(math.log(access.num_records, FACTOR)))
 
 
 def _walk(access: Access, sampler, params, temperature, iterations, bar) -> Params:

@@ -191,6 +191,7 @@ class _Plan(NamedTuple):
     iterations: int
     most: int  # iterations that the budget allows
     squared_mu_of_pilot: float
+    variation_of_pilot: float
     key: PRNGKeyArray
 
 
@@ -200,7 +201,7 @@ def _planned(
     model = access.model
     seed = secrets.randbits(31) if access.seed is None else access.seed
     key_start, key_check, key_prior, key_pilot = jr.split(jr.key(seed), 4)
-    learned = Learned({}, 0.0)
+    learned, variation = Learned({}, 0.0), 0.0
 
     def settle(budget, params):
         return tune(
@@ -208,15 +209,20 @@ def _planned(
             temperature=temperature,
         )  # fmt: skip
 
+    tried = sampler
     if isinstance(sampler, type):
         left = purse.left(purse.for_pilot)
-        _check_worth(settle(left, None), model, left, chains, temperature)
+        tried = settle(left, None)
+        _check_worth(tried, model, left, chains, temperature)
     if isinstance(start, Pilot):
         somewhere = _prior_draws(key_start, model, 1)
         _check_start(key_check, model, somewhere)
         start.check(access)
-        if isinstance(sampler, PrivateSampler):
-            access.queries(sampler, jax.tree.map(lambda values: values[0], somewhere), temperature)
+        like = jax.tree.map(lambda values: values[0], somewhere)
+        variation = start.variation(access, purse.for_pilot)
+        longest = iterations or _iterations(tried, purse.left(0.0), chains, None)
+        queries = access.queries(tried, like, temperature)
+        _check_rounding(tried, queries, purse.budget, chains, longest, variation)
         learned = start.learn(access, purse.for_pilot, bar)
         start = _some_of(key_pilot, learned.params, chains)
     left = purse.left(learned.squared_mu)
@@ -232,8 +238,9 @@ def _planned(
     first = jax.tree.map(lambda values: values[0], starts)
     queries = access.queries(sampler, first, temperature)
     positions = jax.vmap(queries.target.position)(starts)
-    _check_rounding(sampler, queries, purse.budget, chains, iterations, positions.shape[1])
-    return _Plan(sampler, queries, positions, iterations, most, learned.squared_mu, key_prior)
+    _check_rounding(sampler, queries, purse.budget, chains, iterations, variation)
+    spent = learned.squared_mu
+    return _Plan(sampler, queries, positions, iterations, most, spent, variation, key_prior)
 
 
 def _check_sampler(sampler, budget: Cost, chains: int, iterations: int | None, seed) -> None:
@@ -268,16 +275,17 @@ def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: 
         )
 
 
-def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, dims) -> float:
+def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, of_pilot) -> float:
     """See ``queries.py``."""
     unit = queries.sensitivity * 2.0**queries.bits
-    return chains * sampler.variation(iterations, dims, unit) * (1 + math.exp(epsilon))
+    of_chains = chains * sampler.variation(iterations, len(queries.target.units), unit)
+    return (of_pilot + of_chains) * (1 + math.exp(epsilon))
 
 
-def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations, dims) -> None:
+def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations, of_pilot) -> None:
     if not sampler.is_noisy or not isinstance(budget, ApproxDP):
         return
-    added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, dims)
+    added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, of_pilot)
     if added > SHARE_FOR_ROUNDING * budget.delta:
         raise ValueError(
             f"epsilon must be smaller, or delta larger, than {budget.epsilon:g} and "
@@ -291,12 +299,12 @@ def _cost(plan: _Plan, purse: Purse, begun: int) -> dict[str, Any]:
     attrs: dict[str, Any] = {"neighbours": str(budget.neighbours)}
     if not sampler.is_noisy:
         return attrs
-    chains, dims = plan.positions.shape
+    chains = len(plan.positions)
     attrs |= purse.spent(sampler, chains, begun, plan.squared_mu_of_pilot)
     if "cost_epsilon" in attrs:
         epsilon = attrs["cost_epsilon"]
         attrs["delta_of_rounding"] = _delta_of_rounding(
-            sampler, plan.queries, epsilon, chains, begun, dims
+            sampler, plan.queries, epsilon, chains, begun, plan.variation_of_pilot
         )
     return attrs
 

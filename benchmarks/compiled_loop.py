@@ -86,7 +86,8 @@ class Regressions(NamedTuple):
         prior = jax.vmap(self.model.sample_prior)(jr.split(jr.key(1), chains.NUM_CANDIDATES))
         variance = chains.swap_variance(jr.key(2), problem, prior, self.num_records)
         is_gpu = jax.default_backend() != "cpu"
-        return layout.choose(is_gpu, self.num_records, self.num_chains, float(variance))
+        size, num_sums = self.num_records, len(problem.released)
+        return layout.choose(is_gpu, size, num_sums, self.num_chains, float(variance))
 
     def shape(self, problem: chains.Problem) -> Shape:
         """Of the posterior to first order, which is what warm-up learns.

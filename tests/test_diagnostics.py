@@ -36,18 +36,22 @@ def test_ranks_of_fits_take_half_the_draws_that_are_effective():
 
 
 def test_ranks_among_dependent_draws_are_uniform():
-    """The sd of normal scores, of a truth and chains with one law; thinned to all draws that are
-    effective it would be 1.01.
+    """Of truths and chains with one law. Among all draws that are effective, so one autocorrelation
+    time apart, they are not: their normal scores have an sd of 1.01.
     """
-    rng, keep, shape = np.random.default_rng(3), 0.9, (4, 100, 20_000, 1)
-    draws = np.empty(shape)
-    draws[:, 0] = rng.normal(size=(4, *shape[2:]))
-    for at in range(1, shape[1]):
-        fresh = rng.normal(size=(4, *shape[2:]))
-        draws[:, at] = keep * draws[:, at - 1] + np.sqrt(1 - keep**2) * fresh
-    effective = np.full(shape[2], 400 * (1 - keep) / (1 + keep))
-    u = diagnostics.ranks_of_fits(draws, rng.normal(size=shape[2:]), effective, rng)
-    assert diagnostics.uniformity(u[:, 0]).p > 1e-3
+    rng, keep, (num_chains, num_draws) = np.random.default_rng(3), 0.8, (2, 45)
+    shape = (num_chains, 1, 150_000)  # as quantities of one set, which are ranked together
+    draws = [rng.normal(size=shape)]
+    for _ in range(num_draws - 1):
+        draws.append(keep * draws[-1] + np.sqrt(1 - keep**2) * rng.normal(size=shape))
+    draws, truth = np.stack(draws, axis=1), rng.normal(size=shape[1:])
+    effective = np.array([num_chains * num_draws * (1 - keep) / (1 + keep)])
+    found, control = (
+        diagnostics.uniformity(diagnostics.ranks_of_fits(draws, truth, factor * effective, rng)[0])
+        for factor in (1, 2)
+    )
+    assert found.p > 1e-3
+    assert control.p < 1e-6
 
 
 @pytest.mark.parametrize("scale", [pytest.param(4.0, marks=slow), 0.4])

@@ -31,17 +31,17 @@ def test_segments_cover_every_record_and_sum_each_once(num_records, size):
 def test_blocks_grow_with_the_noise_and_with_n_and_stay_within_a_segment():
     def sizes(is_gpu, num_records):
         variances = (1e3, 1e-1, 1e-3, 1e-5, 1e-9)
-        return [layout.choose(is_gpu, num_records, 4, v).block_size for v in variances]
+        return [layout.choose(is_gpu, num_records, 5, 4, v).block_size for v in variances]
 
     assert sizes(False, 999) == [1] * 5
     for is_gpu in (False, True):
         found = sizes(is_gpu, 10**6)
         assert found == sorted(found)
         assert found[0] < 10
-        assert found[-1] <= layout.choose(is_gpu, 10**6, 4, 1e-9).segment_size
+        assert found[-1] <= layout.choose(is_gpu, 10**6, 5, 4, 1e-9).segment_size
     assert sizes(True, 10**6)[2] > sizes(False, 10**6)[2], "a visit costs more on a GPU"
 
 
 @pytest.mark.parametrize("variance", [np.nan, np.inf, 0.0])
 def test_a_variance_that_says_nothing_gives_single_records(variance):
-    assert layout.choose(False, 10**4, 4, variance).block_size == 1
+    assert layout.choose(False, 10**4, 5, 4, variance).block_size == 1

@@ -56,7 +56,7 @@ def compiled_bytes(num_records: int, kernel: str, shape: layout.Layout) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("num_records", [10**6, 10**7])
 def test_compiled_loop_takes_five_copies_of_the_records(num_records):
-    shape = layout.choose(False, num_records, NUM_CHAINS, 0.01)
+    shape = layout.choose(False, num_records, 5, NUM_CHAINS, 0.01)
     found = compiled_bytes(num_records, "interweaving", shape)
     assert found < SLACK * NUM_COPIES * COPY * num_records * NUM_CHAINS
 

@@ -93,6 +93,15 @@ def test_tails_of_the_normal():
         assert abs(np.sum(drawn > bound) - expected) < 5 * math.sqrt(expected)
 
 
+@pytest.mark.parametrize("shape", [0.03, 0.6, 1.0, 3.5, 400.0])
+def test_gammas_follow_their_law_and_are_independent(shape):
+    def draw(key, size=()):
+        return randomness.log_gamma(key, jnp.full(size, shape))
+
+    for drawn in (along_one_key(draw), across_split_keys(draw)):
+        assert score(stats.loggamma(shape).cdf(drawn)) > SMALLEST_P
+
+
 def test_series_end_below_rounding():
     u = np.concatenate([np.geomspace(2.0**-53, 0.5, 9_999), 1 - np.geomspace(2.0**-53, 0.5, 9_999)])
     assert np.allclose(randomness._log(jnp.asarray(u)), np.log(u), rtol=1e-15, atol=0)

@@ -376,7 +376,13 @@ def _layout(problem: Problem, settings: Settings, swap_variances: np.ndarray) ->
     variance = np.nan
     if problem.proposal is from_model:
         variance = float(np.quantile(swap_variances, 1 - SHARE_LEFT))  # small enough for most
-    return choose_layout(not _is_cpu(), settings.num_records, settings.num_chains, variance)
+    return choose_layout(
+        not _is_cpu(),
+        settings.num_records,
+        problem.released.shape[-1],
+        settings.num_chains,
+        variance,
+    )
 
 
 def _is_cpu() -> bool:

@@ -165,7 +165,9 @@ def maximize(
         raise KeyboardInterrupt
     num_records = int(draws.attrs["num_records"])
     posterior = {name: draws.posterior[name].values for name in model.supports}
-    layout = choose_layout(jax.default_backend() != "cpu", num_records, chains, np.nan)
+    layout = choose_layout(
+        jax.default_backend() != "cpu", num_records, len(release.values), chains, np.nan
+    )
     with jax.enable_x64(True), progress_bar(progress) as bar:
         goal = _Goal(
             Problem(

@@ -9,8 +9,8 @@ phi: class first, then each feature given the class, every one by its own unifor
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 from noiseaware import randomness, validate
@@ -117,11 +117,16 @@ class NaiveBayes(Model):
         return {self.class_column: of_class} | of_features
 
     def _sample(self, key, class_concentration, feature_concentrations):
-        keys = jr.split(key, 1 + len(self.features))
-        drawn = {_of(self.class_column): jr.dirichlet(keys[0], class_concentration)}
-        for (name, _), key_feature in zip(self.features, keys[1:], strict=True):
-            drawn[_of(name)] = jr.dirichlet(key_feature, feature_concentrations[name])
-        return drawn
+        """All gammas at once, then a Dirichlet of each row."""
+        names = [name for name, _ in self.features]
+        tables = [class_concentration, *(feature_concentrations[name] for name in names)]
+        flat = jnp.concatenate([jnp.ravel(table) for table in tables])
+        ends = np.cumsum([table.size for table in tables])[:-1]
+        drawn = jnp.split(randomness.log_gamma(key, flat), ends)
+        return {
+            _of(name): jax.nn.softmax(logs.reshape(table.shape), axis=-1)
+            for name, logs, table in zip([self.class_column, *names], drawn, tables, strict=True)
+        }
 
 
 def _of(column: str) -> str:

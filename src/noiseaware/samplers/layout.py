@@ -36,9 +36,12 @@ CPU = _Costs(1e-7, 1.5e-7)
 GPU = _Costs(2.6e-6, 7e-10)
 MAX_BLOCK_SIZE = 2**16
 MIN_RECORDS_FOR_BLOCKS = 1000  # with fewer, compiling for another block size costs more
+MANY_SUMS = 32  # with more a CPU visits blocks in half the time if it visits four in one turn
 
 
-def choose(is_gpu: bool, num_records: int, num_chains: int, swap_variance: float) -> Layout:
+def choose(
+    is_gpu: bool, num_records: int, num_sums: int, num_chains: int, swap_variance: float
+) -> Layout:
     """The block size with the most accepted records a second, and segments that fit the device.
 
     ``swap_variance`` is that of a swap's change of T, in units of the noise and summed over its
@@ -46,7 +49,9 @@ def choose(is_gpu: bool, num_records: int, num_chains: int, swap_variance: float
     and takes the time of one visit, shared by all chains, and of k proposals.
     """
     costs = GPU if is_gpu else CPU
-    shape = Layout(segment_size=2**21, stand_in_size=2**17, unroll=4) if is_gpu else Layout()
+    shape = Layout(unroll=4 if num_sums > MANY_SUMS else 1)
+    if is_gpu:
+        shape = Layout(segment_size=2**21, stand_in_size=2**17, unroll=4)
     largest = min(num_records, shape.segment_size, MAX_BLOCK_SIZE)
     sizes = 2 ** np.arange(int(np.log2(largest)) + 1)
     acceptance = 2 * special.ndtr(-np.sqrt(sizes * swap_variance) / 2)

@@ -102,6 +102,12 @@ def test_gammas_follow_their_law_and_are_independent(shape):
         assert score(stats.loggamma(shape).cdf(drawn)) > SMALLEST_P
 
 
+def test_a_gamma_of_no_possible_shape_is_no_number():
+    shapes = jnp.array([-1.0, jnp.nan, -0.2, 2.0])
+    found = np.asarray(jax.jit(randomness.log_gamma)(jr.key(0), shapes))
+    np.testing.assert_array_equal(np.isnan(found), [True, True, True, False])
+
+
 def test_series_end_below_rounding():
     u = np.concatenate([np.geomspace(2.0**-53, 0.5, 9_999), 1 - np.geomspace(2.0**-53, 0.5, 9_999)])
     assert np.allclose(randomness._log(jnp.asarray(u)), np.log(u), rtol=1e-15, atol=0)

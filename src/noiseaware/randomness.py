@@ -83,12 +83,14 @@ def log_gamma(key: PRNGKeyArray, shape: Float[Array, "..."]) -> Float[Array, "..
         root = 1 + x / jnp.sqrt(9 * d)
         log_v = 3 * jnp.log(jnp.maximum(root, jnp.finfo(float).tiny))
         log_accept = x**2 / 2 + d * (1 - root**3 + log_v)
-        is_accepted = (root > 0) & (-exponential(key_accept, shape.shape) < log_accept)
-        return key, jnp.where(is_left, jnp.log(d) + log_v, drawn), is_left & ~is_accepted
+        is_refused = (root <= 0) | (-exponential(key_accept, shape.shape) >= log_accept)
+        # Of no possible shape all may be NaN, and nothing is refused.
+        return key, jnp.where(is_left, jnp.log(d) + log_v, drawn), is_left & is_refused
 
     begin = (key, jnp.zeros(shape.shape), jnp.ones(shape.shape, bool))
     _, drawn, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2]), draw, begin)
-    return drawn - jnp.where(is_low, exponential(key_lower, shape.shape) / shape, 0.0)
+    drawn -= jnp.where(is_low, exponential(key_lower, shape.shape) / shape, 0.0)
+    return jnp.where(shape >= 0, drawn, jnp.nan)
 
 
 def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt64[Array, "..."]:

@@ -34,7 +34,6 @@ from noiseaware.models.support import unconstrain
 from noiseaware.private_mcmc import PrivateSampler
 from noiseaware.private_mcmc.access import Access
 from noiseaware.private_mcmc.budgets import (
-    SHARE_FOR_ROUNDING,
     Purse,
     checked_for_batches,
     is_within_budget,
@@ -222,7 +221,7 @@ def _planned(
         variation = start.variation(access, purse.for_pilot)
         longest = iterations or _iterations(tried, purse.left(0.0), chains, None)
         queries = access.queries(tried, like, temperature)
-        _check_rounding(tried, queries, purse.budget, chains, longest, variation)
+        _check_rounding(tried, queries, purse, chains, longest, variation)
         learned = start.learn(access, purse.for_pilot, bar)
         start = _some_of(key_pilot, learned.params, chains)
     left = purse.left(learned.squared_mu)
@@ -238,7 +237,7 @@ def _planned(
     first = jax.tree.map(lambda values: values[0], starts)
     queries = access.queries(sampler, first, temperature)
     positions = jax.vmap(queries.target.position)(starts)
-    _check_rounding(sampler, queries, purse.budget, chains, iterations, variation)
+    _check_rounding(sampler, queries, purse, chains, iterations, variation)
     spent = learned.squared_mu
     return _Plan(sampler, queries, positions, iterations, most, spent, variation, key_prior)
 
@@ -282,15 +281,16 @@ def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, o
     return (of_pilot + of_chains) * (1 + math.exp(epsilon))
 
 
-def _check_rounding(sampler, queries: Queries, budget: Cost, chains, iterations, of_pilot) -> None:
+def _check_rounding(sampler, queries: Queries, purse: Purse, chains, iterations, of_pilot) -> None:
+    budget = purse.budget
     if not sampler.is_noisy or not isinstance(budget, ApproxDP):
         return
     added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, of_pilot)
-    if added > SHARE_FOR_ROUNDING * budget.delta:
+    if added > (kept := purse.for_rounding(sampler)):
         raise ValueError(
             f"epsilon must be smaller, or delta larger, than {budget.epsilon:g} and "
             f"{budget.delta:g}: at so large an epsilon the rounding of noise takes {added:.2g} of "
-            f"delta, and {SHARE_FOR_ROUNDING:g} of it is kept for that."
+            f"delta, and {kept:.2g} of it is kept for that."
         )
 
 
@@ -343,7 +343,7 @@ def _iterations(sampler, budget, chains, iterations) -> int:
 
 def _needed(sampler, budget, chains: int) -> str:
     if sampler.batches is not None:
-        needed = sampler.epsilon(chains, less_rounding(budget.delta))
+        needed = sampler.epsilon(chains, less_rounding(budget.delta, sampler))
         return f"needed is epsilon {needed:.3g} at this delta"
     needed = math.sqrt(chains * sampler.squared_mu(1))
     return f"it is GDP with mu {math.sqrt(squared_mu_of(budget)):.3g}, needed is {needed:.3g}"

@@ -26,7 +26,7 @@ moves the probability of the bit by ``2^-51`` at most, which is added up and sta
 """
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +76,8 @@ class Barker(PrivateSampler):
     step_size: np.ndarray
     scale: np.ndarray
     batches: FixedBatches
+
+    share_for_rounding: ClassVar[float] = 1e-2  # 52 bits are few where epsilon is large
 
     def __init__(self, *, step_size, batches, scale=1.0):
         if not isinstance(batches, FixedBatches) or batches.size <= MIN_SIZE:

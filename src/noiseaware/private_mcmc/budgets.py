@@ -9,7 +9,7 @@ iterations; the first is exact, the others are looser and are there to be compar
 - ``pld``: the privacy loss distribution, discretised from above, of Google's dp_accounting.
 
 Questions to a batch have no cost as GDP; ``subsampling.py`` has the accountant of each kind of
-batch, and another is refused. Of delta a thousandth is kept for the rounding of noise.
+batch, and another is refused. Of delta a share is kept for the rounding of noise.
 """
 
 import math
@@ -17,11 +17,10 @@ from typing import Protocol
 
 from noiseaware import accounting, validate
 from noiseaware.accounting import GDP, ZCDP, ApproxDP, Cost
-from noiseaware.private_mcmc.private_sampler import PrivateSampler
+from noiseaware.private_mcmc.private_sampler import SHARE_FOR_ROUNDING, PrivateSampler
 from noiseaware.schema import Neighbours
 
 ACCOUNTANTS = ("gaussian", "zcdp", "pld")
-SHARE_FOR_ROUNDING = 1e-3  # of delta
 
 
 def max_iterations(
@@ -74,12 +73,15 @@ def _most_of_batches(sampler: PrivateSampler, budget: Cost, chains: int) -> int:
 
 def is_within_budget(sampler: PrivateSampler, budget: ApproxDP, iterations: int) -> bool:
     """Of all chains together, on batches."""
-    return sampler.epsilon(iterations, less_rounding(budget.delta)) <= budget.epsilon
+    return sampler.epsilon(iterations, less_rounding(budget.delta, sampler)) <= budget.epsilon
 
 
-def less_rounding(delta: float) -> float:
-    """The rest of delta is for ``delta_of_rounding``, which a run is refused if it exceeds."""
-    return (1 - SHARE_FOR_ROUNDING) * delta
+def less_rounding(delta: float, sampler: PrivateSampler | None = None) -> float:
+    """The rest of delta is for ``delta_of_rounding``, which a run is refused if it exceeds. Of
+    samplers with a cost as GDP, and pilots, the share is one.
+    """
+    share = SHARE_FOR_ROUNDING if sampler is None else sampler.share_for_rounding
+    return (1 - share) * delta
 
 
 def checked_for_batches(budget: Cost) -> ApproxDP:
@@ -142,6 +144,9 @@ class Purse(Protocol):
     def share_of(self, by_pilot: float) -> float:
         """Of the budget."""
 
+    def for_rounding(self, sampler: PrivateSampler) -> float:
+        """Of delta, if there is one."""
+
     def spent(self, sampler: PrivateSampler, chains: int, begun: int, by_pilot: float) -> dict:
         """By so many iterations of each chain, and by the pilot."""
 
@@ -164,6 +169,11 @@ class GaussianPurse:
 
     def share_of(self, by_pilot):
         return by_pilot / squared_mu_of(self.budget)
+
+    def for_rounding(self, sampler):
+        if not isinstance(self.budget, ApproxDP):
+            return math.inf
+        return self.budget.delta - less_rounding(self.budget.delta)
 
     def spent(self, sampler, chains, begun, by_pilot):
         squared = by_pilot + chains * sampler.squared_mu(begun)
@@ -194,9 +204,13 @@ class BatchPurse:
     def share_of(self, by_pilot):
         return self._share
 
+    def for_rounding(self, sampler):
+        pilot, chains = (self._part(share).delta for share in (self._share, 1 - self._share))
+        return self.budget.delta - less_rounding(pilot) - less_rounding(chains, sampler)
+
     def spent(self, sampler, chains, begun, by_pilot):
         left = self._part(1 - self._share)
-        epsilon = sampler.epsilon(chains * begun, less_rounding(left.delta))
+        epsilon = sampler.epsilon(chains * begun, less_rounding(left.delta, sampler))
         if by_pilot > 0:
             pilot = GDP(math.sqrt(by_pilot), self.budget.neighbours)
             delta = less_rounding(self.budget.delta - left.delta)

@@ -11,7 +11,7 @@ X' of these two means, and ``-X'`` has the law of the reverse move's exponent.
 
 import abc
 import functools
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ OF_BATCHES = (
     "On a normal and a banana, unclipped: mean within 0.1 sd, sd within 6 % of the tempered "
     "posterior's"
 )
+
+SHARE_FOR_ROUNDING = 1e-3  # of delta, see queries.py
 
 
 class Info(NamedTuple):
@@ -49,6 +51,8 @@ class PrivateSampler(eqx.Module):
 
     scale: eqx.AbstractVar[np.ndarray]
     batches: eqx.AbstractVar[Batches | None]
+
+    share_for_rounding: ClassVar[float] = SHARE_FOR_ROUNDING
 
     @property
     def exactness(self) -> str:

@@ -25,7 +25,7 @@ multiplies matrices and amplifies rounding could then move other contributions);
 OpenDP's whole normals from rounded ones (``host_noise.py``), which adds less than ``(1 +
 exp(epsilon)) / (20 stddev^2)`` to delta for each number drawn. ``private_sample`` adds that up,
 states it as ``delta_of_rounding``, part of the budget's delta, and refuses a run where it exceeds
-the thousandth that is kept for it.
+the share that is kept for it, a thousandth; a hundredth for ``Barker``.
 
 The rounding moves a sum of n contributions by at most ``n 2^-bits`` of one record's bound.
 """

@@ -68,7 +68,7 @@ def test_a_right_fit_is_calibrated(scale):
 
 
 def test_rounding_does_not_tell_equal_densities_of_counts_apart():
-    """Else which of a truth and its draws is larger would be up to the last digit, not to chance."""
+    """Else the last digit, not chance, would say which of a truth and its draws is larger."""
     fits = fits_of(source_of(MODEL, STATISTIC, MECHANISM, 20, None), MODEL, 1, "auto")
     log_density = np.array([-1.3, np.nextafter(-1.3, 0), -1.2])
     _, compared = fits._together({"probability": np.full(3, 0.3)}, log_density).T

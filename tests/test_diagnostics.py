@@ -54,7 +54,8 @@ def test_ranks_among_dependent_draws_are_uniform():
     assert control.p < 1e-6
 
 
-@pytest.mark.parametrize("scale", [pytest.param(4.0, marks=slow), 0.4])
+@slow
+@pytest.mark.parametrize("scale", [4.0, 0.4])
 def test_a_right_fit_is_calibrated(scale):
     """Of a count with little noise, log g has few values, which the truth shares with draws."""
     found = na.sbc(MODEL, STATISTIC, na.Laplace(scale), **FAST)

@@ -42,6 +42,10 @@ def test_blocks_grow_with_the_noise_and_with_n_and_stay_within_a_segment():
     assert sizes(True, 10**6)[2] > sizes(False, 10**6)[2], "a visit costs more on a GPU"
 
 
+def test_a_cpu_visits_several_blocks_in_a_turn_where_sums_are_many():
+    assert [layout.choose(False, 100, sums, 4, 0.1).unroll for sums in (5, 75)] == [1, 4]
+
+
 @pytest.mark.parametrize("variance", [np.nan, np.inf, 0.0])
 def test_a_variance_that_says_nothing_gives_single_records(variance):
     assert layout.choose(False, 10**4, 5, 4, variance).block_size == 1

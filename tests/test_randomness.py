@@ -102,6 +102,12 @@ def test_gammas_follow_their_law_and_are_independent(shape):
         assert score(stats.loggamma(shape).cdf(drawn)) > SMALLEST_P
 
 
+def test_control_gammas_that_are_never_refused_have_another_law(monkeypatch):
+    monkeypatch.setattr(randomness, "exponential", lambda key, shape: jnp.full(shape, 1e9))
+    drawn = randomness.log_gamma(jr.key(0), jnp.ones(NUM_DRAWS))
+    assert score(stats.loggamma(1.0).cdf(drawn)) < SMALLEST_P
+
+
 def test_a_gamma_of_no_possible_shape_is_no_number():
     shapes = jnp.array([-1.0, jnp.nan, -0.2, 2.0])
     found = np.asarray(jax.jit(randomness.log_gamma)(jr.key(0), shapes))

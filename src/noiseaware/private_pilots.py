@@ -125,7 +125,7 @@ class PilotRelease(Pilot):
             )
 
     def variation(self, access, squared_mu):
-        return 0.0  # OpenDP's normals have a grid of 2^-1074: 10^-600 of the least stddev
+        return 0.0  # OpenDP's normals have a grid of 2^-1074
 
     def learn(self, access, squared_mu, bar):
         bar.say("pilot")

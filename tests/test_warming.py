@@ -11,17 +11,19 @@ NUM_CHAINS, NUM_DRAWS = 4, 4 * warming.WINDOW_DRAWS
 SWEEPS = warming.SWEEPS_APART
 
 
-def lesson(draws, sweeps=SWEEPS):
-    """From draws ``[chain, draw]`` of one param of one data set."""
+def lesson(draws, sweeps=SWEEPS, *, is_moving=True):
+    """From draws ``[chain, draw]`` of one param of one data set, the last window's with or without
+    moves of params.
+    """
     free = draws[None, :, :, None]
     shape = Shape(np.zeros((1, 1)), np.ones((1, 1, 1)))
-    tuning = Tuning(shape, sweeps, num_stand_ins=1)
+    tuning = Tuning(shape, sweeps, num_stand_ins=1, is_moving=is_moving)
     limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1)
     return warming.learn(free, np.zeros((*free.shape[:3], 3)), tuning, True, limits)
 
 
-def correlated(rng, correlation):
-    noise = rng.normal(size=(NUM_CHAINS, NUM_DRAWS)) * np.sqrt(1 - correlation**2)
+def correlated(rng, correlation, num_chains=NUM_CHAINS):
+    noise = rng.normal(size=(num_chains, NUM_DRAWS)) * np.sqrt(1 - correlation**2)
     draws = np.zeros_like(noise)
     for at in range(NUM_DRAWS):
         draws[:, at] = correlation * draws[:, at - 1] + noise[:, at]
@@ -53,6 +55,30 @@ def test_sweeps_do_not_double_where_chains_are_in_modes_of_their_own(rng):
 def test_chains_that_stand_still_are_not_apart(rng):
     still = np.repeat(rng.normal(size=(NUM_CHAINS, 4)), NUM_DRAWS // 4, axis=1)
     assert not lesson(still).is_warm
+
+
+@pytest.mark.parametrize(
+    ("correlation", "is_back"),
+    [(0.45, False), (0.7, True)],  # effective sizes of 0.38 and 0.18 of the draws
+)
+def test_moves_come_back_where_draws_without_them_are_worth_less_than_half(
+    rng, correlation, is_back
+):
+    before = correlated(rng, 0.25, num_chains=100)  # 0.6 of the draws
+    without = correlated(rng, correlation, num_chains=100)
+    trial = np.concatenate(
+        [before[:, : -warming.WINDOW_DRAWS], without[:, -warming.WINDOW_DRAWS :]], axis=1
+    )
+    found = lesson(trial, sweeps=8, is_moving=False)
+    assert found.tuning.is_moving == is_back
+    assert found.tuning.sweeps_per_draw == (8 if is_back else 16)
+    assert not found.is_warm
+
+
+def test_moves_come_back_at_a_first_window_without_them(rng):
+    found = lesson(correlated(rng, 0.9)[:, : warming.WINDOW_DRAWS], sweeps=8, is_moving=False)
+    assert found.tuning.is_moving
+    assert found.tuning.sweeps_per_draw == 8
 
 
 @pytest.fixture

@@ -56,7 +56,8 @@ from noiseaware.warming import (
 CHUNK_SECONDS = 0.5  # what a call should take: the bar moves, and Ctrl-C is heard
 FIRST_STAND_INS = 64  # segments
 PRIOR_DRAWS_OF_MANY = 200  # a fit: of many params, or short chains, more would be felt
-CPU_LANES, CPU_LANES_OF_SUMS = 16, 512  # chains in one call, where there are several data sets
+# Chains in one call, where there are several data sets: more of them if they are of few records.
+CPU_LANES, CPU_RECORDS, CPU_LANES_OF_SUMS = 16, 1600, 512
 PILOT_FROM, MIN_PILOT_RECORDS, PILOT_SHARE = 100_000, 10_000, 100
 PILOT_WINDOWS, WINDOWS_AFTER_PILOT = 4, 2
 
@@ -249,7 +250,9 @@ def run_many(
     another batch, of a few releases: as many as fill its vectors.
     """
     settings = settings._replace(num_prior_draws=PRIOR_DRAWS_OF_MANY)
-    lanes = CPU_LANES if settings.has_records else CPU_LANES_OF_SUMS
+    lanes = max(CPU_LANES, CPU_RECORDS // settings.num_records)
+    if not settings.has_records:
+        lanes = CPU_LANES_OF_SUMS
     size = max(1, lanes // settings.num_chains) if _is_cpu() else len(problems)
     batches = _batches(keys, problems, min(size, len(problems)))
     num_threads = max(1, num_cores() // len(batches)) if _is_cpu() else 1

@@ -8,7 +8,8 @@ smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number 
 draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
 ``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
 moves were a small part of what made the draws differ, a window is tried without them; they come
-back if that one is inefficient. Warm-up ends at an efficient window, or at one of chains apart;
+back if that one is inefficient, with less than half the effective size of the one before: a sweep
+with moves takes at least as long as two without. Warm-up ends at an efficient window, or at one of chains apart;
 then all of this is frozen, so that the draws kept come from one invariant kernel.
 
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
@@ -28,7 +29,8 @@ TARGET_EFFICIENCY = 0.5
 EFFICIENCY_APART, SWEEPS_APART = 0.6, 256
 SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
-MIN_MOVE_SIZE = 0.1  # of all moves between two draws, in squared units of the shape
+MIN_MOVE_SIZE = 0.7  # of all moves between two draws, in squared units of the shape
+MIN_SHARE_WITHOUT = 0.5  # of the effective size that draws have with moves
 MAX_SWEEPS_PER_DRAW = 10_000
 STEP_GAIN = 2.0  # log step of the params' kernel over a window, by acceptance above the target
 
@@ -88,7 +90,7 @@ def learn(
     )
     is_settled = (is_efficient and not is_idle) or are_apart or limits.has_fixed_sweeps
     is_warm = is_last or (num_windows >= limits.min_windows and is_settled)
-    if not is_moving and not is_efficient:
+    if not (is_moving or is_efficient) and efficiency < MIN_SHARE_WITHOUT * _before(free):
         is_moving = True
     elif not (is_efficient or are_apart or limits.has_fixed_sweeps):
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
@@ -133,6 +135,14 @@ def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     has_moved = np.mean(np.diff(window, axis=2) != 0, axis=2) > 0.5
     of_chains = np.where(has_moved, of_chains, 0.0)
     return together, np.min(np.mean(of_chains, axis=1), axis=-1) / num_draws
+
+
+def _before(free: np.ndarray) -> float:
+    """The efficiency of the window before the last; if there is none, the moves were never tried."""
+    if free.shape[2] < 2 * WINDOW_DRAWS:
+        return np.inf
+    together, _ = _efficiencies(finite(free[:, :, -2 * WINDOW_DRAWS : -WINDOW_DRAWS]))
+    return float(np.quantile(together, SHARE_LEFT))
 
 
 def learn_shape(free: np.ndarray, *, otherwise: Shape | None = None) -> Shape:

@@ -5,7 +5,8 @@ import numpy as np
 
 import noiseaware as na
 
-NUM_RECORDS, EPSILON, DELTA = 8, 4.0, 1e-3
+NUM_RECORDS, DELTA = 8, 1e-3
+EPSILON, EPSILON_OF_COUNT = 4.0, 1.0  # of one count at 4, noise is so small that it is hardly felt
 BOUNDS = {"a": (-2.0, 3.0), "y": (-4.0, 5.0)}
 DIGITS = na.NormalPrior([0.5, -0.5], [1.0, 0.8])
 
@@ -68,8 +69,9 @@ METHODS = ("record_augmentation", "interweaving")
 
 
 def mechanism_of(kind: str, statistic: na.Statistic) -> na.Mechanism:
+    epsilon = EPSILON_OF_COUNT if isinstance(statistic, na.Count) else EPSILON
     extra = {"delta": DELTA} if kind == "Gaussian" else {}
-    return na.calibrate(MECHANISMS[kind], statistic, neighbours="replace", epsilon=EPSILON, **extra)
+    return na.calibrate(MECHANISMS[kind], statistic, neighbours="replace", epsilon=epsilon, **extra)
 
 
 def known_of(model: na.Model) -> dict[str, list] | None:

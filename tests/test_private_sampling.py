@@ -314,7 +314,12 @@ def test_whole_normals_of_both_sources_have_their_variance():
         ({"iterations": 10**6}, "at most"),
         ({"budget": na.ApproxDP(0.001, 1e-9, "replace")}, "allow one iteration"),
         ({"budget": na.PureDP(1.0, "replace")}, "positive delta, ZCDP or GDP"),
+        ({"budget": na.ApproxDP(800.0, 1e-6, "replace"), "iterations": 1}, "rounding of noise"),
         ({"sampler": na.Slice()}, "sampler must be a PrivateSampler"),
+        (
+            {"model": na.DirichletCategorical("draw", 2), "data": {"draw": [0, 1]}, "start": None},
+            "must not be called 'draw'",
+        ),
         ({"data": {"x1": [1.0, np.nan], "x2": [0.0, 0.0]}}, "no missing values"),
         (
             {"sampler": na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=0.0)},
@@ -657,6 +662,11 @@ ESTIMATED = na.PilotRelease(
 )
 
 
+OF_ANOTHER_SHAPE = na.PilotRelease(
+    na.Clamped("x1", -3.0, 3.0), share=0.2, estimate=lambda sums: {"theta": sums["x1"]}
+)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -666,6 +676,11 @@ ESTIMATED = na.PilotRelease(
         ({"start": na.PilotChain(share=0.9999999)}, "allow one iteration"),
         ({"start": na.PilotChain(share=0.2), "iterations": 0}, "positive integer"),
         ({"start": ESTIMATED}, "estimate must return"),
+        ({"start": OF_ANOTHER_SHAPE}, "theta of the shape"),
+        (
+            {"start": na.PilotRelease(na.Clamped("z", -3.0, 3.0), share=0.2)},
+            "model must have the column 'z'",
+        ),
         (
             {
                 "start": na.PilotChain(share=0.2),
@@ -680,7 +695,7 @@ def test_pilots_that_cannot_be_are_refused_before_anything_is_spent(options, mes
         (private_sampling, "run"), (private_pilots, "run"), (private_pilots, "publish")
     ):  # fmt: skip
         monkeypatch.setattr(module, name, None)
-    data = {"r": np.ones(50)} if "model" in options else None
+    data = {"r": np.ones(50)} if "model" in options else records() | {"z": np.zeros(300)}
     with pytest.raises(ValueError, match=message):
         sample(data, **options)
 
@@ -711,3 +726,48 @@ def test_several_statistics_need_an_estimate():
     statistics = [na.Clamped("x1", 0.0, 1.0), na.Clamped("x2", 0.0, 1.0)]
     with pytest.raises(ValueError, match="estimate must be given"):
         na.PilotRelease(statistics, share=0.1)
+
+
+def test_statistics_of_a_pilot_must_have_labels_of_their_own():
+    statistics = [na.Clamped("x", -1.0, 1.0), na.Clamped("x", -5.0, 5.0)]
+    with pytest.raises(ValueError, match="labels of the statistics must be distinct"):
+        na.PilotRelease(statistics, share=0.1, estimate=lambda sums: {})
+
+
+@pytest.mark.parametrize("levels", [(2, 0, 1), ("c", "a", "b")])
+def test_a_pilot_counts_levels_by_their_names(levels):
+    """Records are coded by the model for its chains, and by a statistic for its sums: once."""
+    data = {"x": [levels[0]] * 600 + [levels[1]] * 300 + [levels[2]] * 100}
+    seen = []
+
+    def estimate(sums):
+        seen.append(sums)
+        return {"probabilities": np.full(3, 1 / 3)}
+
+    pilot = na.PilotRelease(na.Histogram("x", levels), share=0.5, estimate=estimate)
+    model = na.DirichletCategorical("x", levels)
+    sample(data, model, start=pilot, iterations=4, seed=0)
+    noisy = {label: np.mean([sums[label] for sums in seen[1:]]) for label in seen[1]}
+    for level, count in zip(levels, (600, 300, 100), strict=True):
+        assert noisy[f"x={level}"] == pytest.approx(count, abs=10)  # noise of less than 1
+
+
+def test_an_interrupt_of_a_pilots_fit_ends_the_run(monkeypatch):
+    fit = private_pilots.fit
+
+    def interrupted(*arguments, **options):
+        draws = fit(*arguments, **options)
+        draws.attrs["is_complete"] = 0  # what ``fit`` says after Ctrl-C
+        return draws
+
+    monkeypatch.setattr(private_pilots, "fit", interrupted)
+    monkeypatch.setattr(private_sampling, "run", None)
+    pilot = na.PilotRelease(na.Clamped("x", -300.0, 300.0), share=0.2)
+    with pytest.raises(KeyboardInterrupt, match="pilot's whole share is charged"):
+        sample(FAR, NORMAL, start=pilot, seed=0)
+
+
+def test_how_far_rounding_is_from_normal_noise_is_stated_under_gdp():
+    found = sample(budget=na.GDP(1.0, "replace"), iterations=10, discard=0.0).attrs
+    unit = 2.0 * 2.0 ** num_bits(300, 2.0 * 5.0)
+    assert found["variation_of_rounding"] == pytest.approx(10 / (20 * (5.0 * unit) ** 2))

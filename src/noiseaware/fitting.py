@@ -253,7 +253,7 @@ def _asked(
     if columns:
         num_records = _agreed_length(columns, num_records)
     num_records = agreed_count(release, num_records)
-    _check_names(model)
+    check_names(model)
     validate.one_of("method", method, METHODS)
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**63:
@@ -295,6 +295,14 @@ def _asked(
             "record, or sample_records."
         )
     return problem, settings
+
+
+def check_fit(release: Release, model: Model) -> None:
+    """Whatever ``fit`` would refuse of them."""
+    _asked(
+        release, model, seed=0, num_records=None, known=None, method="auto", chains=1, draws=1,
+        sweeps_per_draw=None, proposal=None, params_step=None,
+    )  # fmt: skip
 
 
 def _why_not_sums(release: Release, model: Model) -> str | None:
@@ -556,7 +564,7 @@ def _agreed_length(columns: dict[str, np.ndarray], num_records: int | None) -> i
     return length
 
 
-def _check_names(model: Model) -> None:
+def check_names(model: Model) -> None:
     """Axes of the draws are named after columns, and must not meet another name there."""
     taken = {"chain", "draw", "fit", "sum", "release", *model.supports}
     for axes in model.labels.values():

@@ -26,7 +26,7 @@ import numpy as np
 
 from noiseaware import validate
 from noiseaware.accounting import GDP
-from noiseaware.fitting import fit
+from noiseaware.fitting import check_fit, fit
 from noiseaware.mechanisms import Gaussian
 from noiseaware.models import Model
 from noiseaware.models.model import Params
@@ -38,8 +38,8 @@ from noiseaware.private_mcmc.chains import run
 from noiseaware.private_mcmc.host_noise import MAX_STDDEV
 from noiseaware.private_mcmc.queries import num_bits, sensitivity
 from noiseaware.private_mcmc.tuning import tune
-from noiseaware.publishing import calibrate, publish, simulate_release
-from noiseaware.release import Release
+from noiseaware.publishing import calibrate, exact_total, publish, simulate_release
+from noiseaware.release import Noise, Release
 from noiseaware.running import Progress
 from noiseaware.schema import Neighbours, as_records
 from noiseaware.statistics import Statistic
@@ -83,7 +83,8 @@ class PilotRelease(Pilot):
 
     ``estimate`` takes a dict of sums, by the statistic's labels, to params. It is for models whose
     posterior ``fit`` does not reach in a short time, and may read several statistics, which then
-    share the pilot's budget.
+    share the pilot's budget. It is called at noisy sums, once they are paid for: whatever those are
+    it must return, not a number where there are no such params.
     """
 
     statistics: tuple[Statistic, ...]
@@ -101,28 +102,27 @@ class PilotRelease(Pilot):
         self.share, self.estimate = validate.probability("share", share), estimate
         if len(self.statistics) != 1 and estimate is None:
             raise ValueError("estimate must be given with several statistics, got none.")
+        labels = [label for statistic in self.statistics for label in statistic.labels]
+        validate.distinct("labels of the statistics", labels)
 
     def check(self, access):
         if callable(access.columns):
             raise ValueError("records must be in memory for a PilotRelease, got shards.")
+        sums: dict[str, float] = {}
         for statistic in self.statistics:
-            calibrate(Gaussian, statistic, neighbours=access.neighbours, mu=1.0)
-            as_records(access.columns, statistic.columns)
-        if self.estimate is None:
-            _check_public(access)
+            noise = calibrate(Gaussian, statistic, neighbours=access.neighbours, mu=1.0)
+            exact_total(as_records(access.records, statistic.columns), statistic)
+            middle = TRIED_RECORDS * np.mean(statistic.contribution_bounds(), axis=0)
+            sums |= dict(zip(statistic.labels, middle, strict=True))
+        if self.estimate is not None:
+            _check_params(access.model, self.estimate(sums))
             return
-        sums = {
-            label: TRIED_RECORDS * middle
-            for statistic in self.statistics
-            for label, middle in zip(
-                statistic.labels, np.mean(statistic.contribution_bounds(), axis=0), strict=True
-            )
-        }
-        found = self.estimate(sums)
-        if set(found) != set(access.model.supports):
-            raise ValueError(
-                f"estimate must return {sorted(access.model.supports)}, got {sorted(found)}."
-            )
+        _check_public(access)
+        tried = Release(
+            middle, statistic, noise, neighbours=access.neighbours, num_records=TRIED_RECORDS,
+            noise=Noise.SIMULATED,
+        )  # fmt: skip
+        check_fit(tried, access.model)
 
     def variation(self, access, squared_mu):
         return 0.0  # OpenDP's normals have a grid of 2^-1074
@@ -135,7 +135,7 @@ class PilotRelease(Pilot):
         for index, statistic in enumerate(self.statistics):
             mu = math.sqrt(spent / len(self.statistics))
             noise = calibrate(Gaussian, statistic, neighbours=access.neighbours, mu=mu)
-            inputs = (access.columns, statistic, noise)
+            inputs = (access.records, statistic, noise)
             if access.seed is None:
                 releases.append(publish(*inputs, neighbours=access.neighbours))
             else:
@@ -154,8 +154,21 @@ def _check_public(access: Access) -> None:
         )
 
 
+def _check_params(model: Model, found: Params) -> None:
+    if set(found) != set(model.supports):
+        raise ValueError(f"estimate must return {sorted(model.supports)}, got {sorted(found)}.")
+    for name, value in found.items():
+        shape = tuple(map(len, model.labels.get(name, {}).values()))
+        if np.shape(value) != shape:
+            raise ValueError(
+                f"estimate must return {name} of the shape {shape}, got {np.shape(value)}."
+            )
+
+
 def _fitted(release: Release, model: Model, seed: int) -> Params:
     draws = fit(release, model, seed=seed, draws=NUM_DRAWS, progress=False)
+    if not draws.attrs["is_complete"]:
+        raise KeyboardInterrupt  # of the whole run, not of its pilot alone
     return {
         name: values.values.reshape(-1, *values.shape[2:])
         for name, values in draws.posterior.data_vars.items()

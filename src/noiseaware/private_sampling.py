@@ -9,6 +9,7 @@ first question, an iteration that was begun is charged, and there is no checkpoi
 with fresh noise would be a second answer to the same question.
 """
 
+import contextlib
 import functools
 import json
 import math
@@ -28,6 +29,7 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.accounting import ApproxDP, Cost
+from noiseaware.fitting import check_names
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
@@ -58,6 +60,7 @@ PRIVATE = "private at its cost"
 MIN_EFFECTIVE = 20
 MAX_CLIPPED = 0.2  # of log ratios: with more, the target is another
 MIN_SUMMARIZED = 4  # draws a chain
+MAX_EXPONENT = 700.0  # above it e^epsilon overflows
 ADVICE = "More needs a larger budget, fewer chains, a pilot or other settings."
 
 Shards = Callable[[], Iterable[Mapping[str, Any]]]
@@ -90,7 +93,8 @@ def private_sample(
 
     Guarantee: the returned draws are private at the cost in their attributes, which is within
     ``budget``, if neither ``start`` nor the sampler's settings nor the model were chosen by looking
-    at the records. That an error appears before sampling is not private.
+    at the records. Under a ``GDP`` budget they are within ``variation_of_rounding``, in total
+    variation, of draws that are. That an error appears before sampling is not private.
 
     Args:
         records: a dict of columns or a DataFrame; or, for records that do not fit in memory, a
@@ -119,6 +123,7 @@ def private_sample(
         )
     if not model.has_densities:
         raise ValueError(f"{type(model).__name__} must have log_prior and log_record, got neither.")
+    check_names(model)
     chains = validate.positive_integer("chains", chains)
     temperature = float(validate.positive_number("temperature", temperature))
     if not 0 <= discard < 1:
@@ -139,7 +144,7 @@ def private_sample(
         raise ValueError(f"records must be at most {MAX_RECORDS[budget.neighbours]}.")
     _warn_of_delta(budget, num_records)
     source: Source = Secure() if seed is None else Simulated(seed)
-    access = Access(columns, num_records, budget.neighbours, model, source, seed)
+    access = Access(records, columns, num_records, budget.neighbours, model, source, seed)
     with progress_bar(progress) as bar, jax.enable_x64(True):
         plan = _planned(access, sampler, purse, start, chains, iterations, temperature, bar)
         left = 1 - purse.share_of(plan.squared_mu_of_pilot)
@@ -147,7 +152,10 @@ def private_sample(
         def say(begun: int) -> str:
             return f"private chains, {left * (1 - begun / plan.most):.0%} of the budget left"
 
-        made = run(source, plan.sampler, plan.queries, plan.positions, plan.iterations, bar, say)
+        with _charged(plan.squared_mu_of_pilot > 0):
+            made = run(
+                source, plan.sampler, plan.queries, plan.positions, plan.iterations, bar, say
+            )
         prior = _prior(plan.key, model)
     if made.made < plan.iterations:
         warnings.warn(
@@ -179,6 +187,16 @@ def private_sample(
     else:
         warnings.warn(f"too few draws. {ADVICE}", draws_.ConvergenceWarning, stacklevel=2)
     return container
+
+
+@contextlib.contextmanager
+def _charged(has_pilot: bool):
+    """What a run that ends without draws has spent beside the iterations that it tells of."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        told = [*map(str, error.args), *(["the pilot's whole share is charged"] * has_pilot)]
+        raise KeyboardInterrupt("; ".join(told)) from None
 
 
 class _Plan(NamedTuple):
@@ -222,7 +240,8 @@ def _planned(
         longest = iterations or _iterations(tried, purse.left(0.0), chains, None)
         queries = access.queries(tried, like, temperature)
         _check_rounding(tried, queries, purse, chains, longest, variation)
-        learned = start.learn(access, purse.for_pilot, bar)
+        with _charged(has_pilot=True):
+            learned = start.learn(access, purse.for_pilot, bar)
         start = _some_of(key_pilot, learned.params, chains)
     left = purse.left(learned.squared_mu)
     if isinstance(sampler, type):
@@ -274,18 +293,24 @@ def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: 
         )
 
 
-def _delta_of_rounding(sampler, queries: Queries, epsilon, chains, iterations, of_pilot) -> float:
-    """See ``queries.py``."""
+def _variation(sampler, queries: Queries, chains, iterations, of_pilot: float) -> float:
+    """How far all noise is at most from that of the stated cost, in total variation. See
+    ``queries.py``.
+    """
     unit = queries.sensitivity * 2.0**queries.bits
-    of_chains = chains * sampler.variation(iterations, len(queries.target.units), unit)
-    return (of_pilot + of_chains) * (1 + math.exp(epsilon))
+    return of_pilot + chains * sampler.variation(iterations, len(queries.target.units), unit)
+
+
+def _as_delta(variation: float, epsilon: float) -> float:
+    return variation * (1 + math.exp(min(epsilon, MAX_EXPONENT)))
 
 
 def _check_rounding(sampler, queries: Queries, purse: Purse, chains, iterations, of_pilot) -> None:
     budget = purse.budget
     if not sampler.is_noisy or not isinstance(budget, ApproxDP):
         return
-    added = _delta_of_rounding(sampler, queries, budget.epsilon, chains, iterations, of_pilot)
+    variation = _variation(sampler, queries, chains, iterations, of_pilot)
+    added = _as_delta(variation, budget.epsilon)
     if added > (kept := purse.for_rounding(sampler)):
         raise ValueError(
             f"epsilon must be smaller, or delta larger, than {budget.epsilon:g} and "
@@ -301,11 +326,10 @@ def _cost(plan: _Plan, purse: Purse, begun: int) -> dict[str, Any]:
         return attrs
     chains = len(plan.positions)
     attrs |= purse.spent(sampler, chains, begun, plan.squared_mu_of_pilot)
+    variation = _variation(sampler, plan.queries, chains, begun, plan.variation_of_pilot)
+    attrs["variation_of_rounding"] = variation
     if "cost_epsilon" in attrs:
-        epsilon = attrs["cost_epsilon"]
-        attrs["delta_of_rounding"] = _delta_of_rounding(
-            sampler, plan.queries, epsilon, chains, begun, plan.variation_of_pilot
-        )
+        attrs["delta_of_rounding"] = _as_delta(variation, attrs["cost_epsilon"])
     return attrs
 
 

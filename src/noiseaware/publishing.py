@@ -105,7 +105,7 @@ def publish(
     check_publishable(statistic, mechanism)
     records = as_records(records, statistic.columns)
     cost_of(statistic, mechanism, neighbours)  # an error here must come before any noise
-    total = _exact_total(records, statistic)
+    total = exact_total(records, statistic)
     return Release(
         mechanism.privatize(total),
         statistic,
@@ -132,7 +132,7 @@ def simulate_release(
     records = as_records(records, statistic.columns)
     with jax.enable_x64(True):
         key = jax.random.key(key) if isinstance(key, int) else key
-        total = jax.numpy.asarray(_exact_total(records, statistic))
+        total = jax.numpy.asarray(exact_total(records, statistic))
         values = np.asarray(mechanism.simulate(key, total), np.float64)
     return Release(
         values,
@@ -144,7 +144,8 @@ def simulate_release(
     )
 
 
-def _exact_total(records: dict[str, np.ndarray], statistic: Statistic) -> np.ndarray:
+def exact_total(records: dict[str, np.ndarray], statistic: Statistic) -> np.ndarray:
+    """Of records as the statistic codes them, rounded to its grid."""
     num_records = len(next(iter(records.values())))
     if num_records > MAX_RECORDS:
         raise ValueError(f"num_records must be at most {MAX_RECORDS}, got {num_records}.")

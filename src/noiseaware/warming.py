@@ -9,8 +9,8 @@ draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
 ``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
 moves were a small part of what made the draws differ, a window is tried without them; they come
 back if that one is inefficient, with less than half the effective size of the one before: a sweep
-with moves takes at least as long as two without. Warm-up ends at an efficient window, or at one of chains apart;
-then all of this is frozen, so that the draws kept come from one invariant kernel.
+with moves takes at least as long as two without. Warm-up ends at an efficient window, or at one of
+chains apart; then all of this is frozen, so that the draws kept come from one invariant kernel.
 
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
 """
@@ -138,7 +138,7 @@ def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _before(free: np.ndarray) -> float:
-    """The efficiency of the window before the last; if there is none, the moves were never tried."""
+    """The efficiency of the window before the last; without one, moves were never tried."""
     if free.shape[2] < 2 * WINDOW_DRAWS:
         return np.inf
     together, _ = _efficiencies(finite(free[:, :, -2 * WINDOW_DRAWS : -WINDOW_DRAWS]))

@@ -18,9 +18,10 @@ from noiseaware.schema import Neighbours
 @dataclasses.dataclass(frozen=True)
 class Access:
     """How pilots and chains reach the records: with the noise of this source, or of the seed where
-    the run is a simulated one.
+    the run is a simulated one. ``columns`` are the records as the model codes them.
     """
 
+    records: Any
     columns: Any
     num_records: int
     neighbours: Neighbours

@@ -22,7 +22,10 @@ the theorem of ``subsampling.py`` with
 
 What leaves a step is one bit, whether the noisy sum is positive. The noise has a variance that
 depends on the batch, so it is a float64, by inversion of a uniform of 52 bits, and on no grid: that
-moves the probability of the bit by ``2^-51`` at most, which is added up and stated.
+moves the probability of the bit by ``2^-51`` at most, which is added up and stated. The sum itself
+is rounded too, as if lambda were off by ``2^-52 sqrt(b)``. That is ``2^-52 b`` of what one record
+moves lambda by, far less than the theorem has room for while b is below 10^7: v moves by ``4 / b``
+at most, for which it takes ``5 / b``.
 """
 
 import math

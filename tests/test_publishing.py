@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 import noiseaware as na
-from noiseaware.publishing import CHUNK_RECORDS, _exact_total
+from noiseaware.publishing import CHUNK_RECORDS, exact_total
 from noiseaware.release import GRID_BITS, fixed_point_grid, published_sensitivity
 from noiseaware.schema import Neighbours
 
@@ -43,7 +43,7 @@ def test_sums_do_not_depend_on_the_order_of_the_records():
     data = records(count)
     order = np.random.default_rng(1).permutation(count)
     shuffled = {name: column[order] for name, column in data.items()}
-    assert np.array_equal(_exact_total(data, MOMENTS), _exact_total(shuffled, MOMENTS))
+    assert np.array_equal(exact_total(data, MOMENTS), exact_total(shuffled, MOMENTS))
     # Plain float64 sums do depend on it, so the equality above is not vacuous.
     with jax.enable_x64(True):
         plain, reordered = (np.asarray(jax.vmap(MOMENTS)(x)).sum(axis=0) for x in (data, shuffled))
@@ -61,7 +61,7 @@ def test_rounding_is_charged_for():
     own = conspiring.sensitivity(Neighbours.REPLACE, 1)
     stated = published_sensitivity(conspiring, Neighbours.REPLACE, 1, np.ones(()))
     x = np.random.default_rng(2).uniform(size=500)
-    low, high = (_exact_total({"x": np.append(x, end)}, conspiring) for end in (0.0, 1.0))
+    low, high = (exact_total({"x": np.append(x, end)}, conspiring) for end in (0.0, 1.0))
     assert own < float(high[0] - low[0]) <= stated
 
 

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,15 @@ def _arviz():
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
     return arviz
+
+
+def check_names(param_labels: Mapping[str, Mapping[str, Any]], params: Iterable[str]) -> None:
+    """Axes of the draws are named after columns, and must not meet another name there."""
+    taken = {"chain", "draw", "fit", "sum", "release", *params}
+    for axes in param_labels.values():
+        for axis in axes:
+            if axis in taken:
+                raise ValueError(f"a column must not be called {axis!r}: the draws use that name.")
 
 
 def as_inference_data(

@@ -253,7 +253,7 @@ def _asked(
     if columns:
         num_records = _agreed_length(columns, num_records)
     num_records = agreed_count(release, num_records)
-    check_names(model)
+    draws_.check_names(model.labels, model.supports)
     validate.one_of("method", method, METHODS)
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
     if not is_integer or not 0 <= seed < 2**63:
@@ -562,15 +562,6 @@ def _agreed_length(columns: dict[str, np.ndarray], num_records: int | None) -> i
     if num_records not in (None, length):
         raise ValueError(f"known must have {num_records} rows, num_records, got {length}.")
     return length
-
-
-def check_names(model: Model) -> None:
-    """Axes of the draws are named after columns, and must not meet another name there."""
-    taken = {"chain", "draw", "fit", "sum", "release", *model.supports}
-    for axes in model.labels.values():
-        for axis in axes:
-            if axis in taken:
-                raise ValueError(f"a column must not be called {axis!r}: the draws use that name.")
 
 
 def check_match(statistic: Statistic, model: Model) -> None:

@@ -29,7 +29,6 @@ import noiseaware
 from noiseaware import draws as draws_
 from noiseaware import validate
 from noiseaware.accounting import ApproxDP, Cost
-from noiseaware.fitting import check_names
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
@@ -123,7 +122,7 @@ def private_sample(
         )
     if not model.has_densities:
         raise ValueError(f"{type(model).__name__} must have log_prior and log_record, got neither.")
-    check_names(model)
+    draws_.check_names(model.labels, model.supports)
     chains = validate.positive_integer("chains", chains)
     temperature = float(validate.positive_number("temperature", temperature))
     if not 0 <= discard < 1:

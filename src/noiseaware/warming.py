@@ -7,7 +7,7 @@ information of the chains' records, and moves its step towards its acceptance ra
 smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
 draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
 ``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
-moves were a small part of what made the draws differ, a window is tried without them; they come
+moves were a third or less of what made the draws differ, a window is tried without them; they come
 back if that one is inefficient, with less than half the effective size of the one before: a sweep
 with moves takes at least as long as two without. Warm-up ends at an efficient window, or at one of
 chains apart; then all of this is frozen, so that the draws kept come from one invariant kernel.
@@ -80,7 +80,7 @@ def learn(
     move_rate, move_size, params_rate = np.mean(moves[:, :, -WINDOW_DRAWS:], axis=(0, 1, 2))
     is_last = num_windows == limits.max_windows
     # Nearly independent draws differ by 2 shapes squared, once the shape is that of the draws: the
-    # move is idle where it is a small part of that. It gets one trial without, and one more window.
+    # move may be idle where it is a third of that. It gets one trial without, and one more window.
     is_idle = (
         num_windows >= limits.min_windows
         and is_moving

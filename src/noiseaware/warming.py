@@ -8,9 +8,10 @@ smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number 
 draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
 ``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
 moves were a third or less of what made the draws differ, a window is tried without them; they come
-back if that one is inefficient, with less than half the effective size of the one before: a sweep
-with moves takes at least as long as two without. Warm-up ends at an efficient window, or at one of
-chains apart; then all of this is frozen, so that the draws kept come from one invariant kernel.
+back if that one is inefficient, with less than half the effective size of the one before: of few
+records a sweep with moves takes as long as two without, or longer. Warm-up ends at an efficient
+window, or at one of chains apart; then all of this is frozen, so that the draws kept come from one
+invariant kernel.
 
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
 """

@@ -1,10 +1,11 @@
-"""What the tests do about compiling, which is most of their time.
+"""What the tests do about their time, most of which is compiling.
 
-Programs are compiled with few optimisations, which halves the time of most tests, but for those
-that are marked ``optimized``; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 for none. Workers
-share one folder of compiled programs, which lives as long as the run. And since every program in
-memory takes some memory maps of the process, of which Linux allows 65,530, they are forgotten now
-and then: a worker that runs hundreds of tests would crash inside the compiler.
+Every worker has a core of its own: XLA's threads would hand work to and fro between them. Programs
+are compiled with few optimisations, which halves the time of most tests, but for those that are
+marked ``optimized``; with JAX_DISABLE_MOST_OPTIMIZATIONS=0 for none. Workers share one folder of
+compiled programs, which lives as long as the run. And since every program in memory takes some
+memory maps of the process, of which Linux allows 65,530, they are forgotten now and then: a worker
+that runs hundreds of tests would crash inside the compiler.
 """
 
 import gc
@@ -22,6 +23,7 @@ _limit = FIRST_LIMIT
 
 
 def pytest_configure(config):
+    _pin()
     if CACHE not in os.environ:  # not in a worker, which has it from here
         config.programs = tempfile.TemporaryDirectory(prefix="programs")
         config.add_cleanup(config.programs.cleanup)
@@ -29,6 +31,14 @@ def pytest_configure(config):
         os.environ[CACHE] = config.programs.name
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def _pin():
+    """Before JAX starts, which counts cores."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is not None and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 def pytest_collection_modifyitems(items):

@@ -17,11 +17,11 @@ from experiments.tables import Rows
 import noiseaware as na
 
 
-def rows_of(function: Callable[..., Rows], cells: Sequence[tuple], folder: Path | None) -> Rows:
-    """Rows of all cells, in their order. In ``folder`` what has ended is kept until all have: to
+def rows_of(function: Callable[..., Rows], cells: Sequence[tuple], table: Path | None) -> Rows:
+    """Rows of all cells, in their order. Beside ``table`` what has ended is kept until all have: to
     begin anew after a change of the code, delete the file.
     """
-    kept = _Kept(folder and folder / f"unfinished_{function.__name__}.jsonl")
+    kept = _Kept(table and table.with_name(f"unfinished_{table.stem}.jsonl"))
     left = [cell for cell in cells if cell not in kept.rows]
     jobs = int(os.environ.get("JOBS", "1"))
     if jobs == 1:

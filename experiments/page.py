@@ -4,8 +4,10 @@ What agrees and what does not is read off the tables; why not is in ``why.csv`` 
 """
 
 import csv
+from collections.abc import Iterable
 from pathlib import Path
 
+from experiments.calibration import run as calibration
 from experiments.tables import Rows, read, values_of
 
 HERE = Path(__file__).parent
@@ -28,6 +30,12 @@ def _folder(name: str) -> Path:
     return HERE / name / "results"
 
 
+def _tables(name: str, titles: Iterable[str]) -> dict[str, Rows]:
+    """Those that have been made."""
+    paths = {title: _folder(name) / f"{title}.csv" for title in titles}
+    return {title: read(path) for title, path in paths.items() if path.exists()}
+
+
 def _pictures(name: str, *pictures: str) -> list[str]:
     there = [each for each in pictures if (_folder(name) / each).exists()]
     return [f"![{each}](../experiments/{name}/results/{each})" for each in there] + [""]
@@ -48,12 +56,15 @@ def _table(header: list[str], rows: list[list]) -> list[str]:
 
 def _calibration() -> list[str]:
     lines = ["## Calibration of every model, mechanism and sampler", ""]
-    paths = [_folder("calibration") / f"{name}.csv" for name in ("calibration", "controls")]
-    if not all(path.exists() for path in paths):
+    tables = _tables("calibration", calibration.TABLES)
+    if not tables:
         return [*lines, "Not run yet.", ""]
+    if missing := [name for name in calibration.TABLES if name not in tables]:
+        lines += [f"Not run yet: {', '.join(missing)}.", ""]
     keys = ("fits", "ks", "sd_off", "p", "contraction", "contraction_most", "unconverged")
     names = ["fits", "KS", "sd off by", "p", "contraction", "to", "unconverged"]
-    cells, controls = map(read, paths)
+    controls = tables.pop("controls", [])
+    cells = [row for rows in tables.values() for row in rows]
     lines += [
         "Ranks of params and of log g in fits of simulated releases of 8 records: the KS distance "
         "of the quantity whose ranks are the least likely, how far the sd of normal scores is from "
@@ -67,10 +78,10 @@ def _calibration() -> list[str]:
                 for row in cells
             ],
         ),
-        *_table(
-            ["control", *names], [[row[key] for key in ("control", *keys)] for row in controls]
-        ),
     ]
+    if controls:
+        found = [[row[key] for key in ("control", *keys)] for row in controls]
+        lines += _table(["control", *names], found)
     return lines
 
 
@@ -79,7 +90,9 @@ def _ju2022() -> list[str]:
     path = _folder("ju2022") / "cells.csv"
     if not path.exists():
         return [*lines, "Not run yet.", ""]
-    cells, coverage = read(path), read(_folder("ju2022") / "coverage.csv")
+    cells = read(path)
+    titles = [f"coverage_{model}" for model in values_of(cells, "model")]
+    coverage = [row for rows in _tables("ju2022", titles).values() for row in rows]
     lines += [
         "Coverage of 90 % intervals, as published / with the paper's kernel and length / converged "
         "(and, log-linear, with the slip of the authors' public script). Cells in bold differ from "

@@ -23,8 +23,8 @@ def cores(name, count):
 def test_a_run_that_was_stopped_goes_on(tmp_path):
     calls.clear()
     with pytest.raises(KeyboardInterrupt):
-        rows_of(cell, CELLS, tmp_path)
-    rows = rows_of(cell, CELLS, tmp_path)
+        rows_of(cell, CELLS, tmp_path / "table.csv")
+    rows = rows_of(cell, CELLS, tmp_path / "table.csv")
     assert calls == ["a", "b", "c", "c"]
     assert [row["name"] for row in rows] == ["a", "a", "a", "b", "b", "c"]
     assert rows[1]["number"] == 1 / 3

@@ -5,6 +5,7 @@ import pytest
 
 from noiseaware import warming
 from noiseaware.chains import Tuning
+from noiseaware.convergence import bulk_ess
 from noiseaware.elliptical_slice import Shape
 
 NUM_CHAINS, NUM_DRAWS = 4, 4 * warming.WINDOW_DRAWS
@@ -12,18 +13,19 @@ SWEEPS = warming.SWEEPS_APART
 
 
 def lesson(draws, sweeps=SWEEPS, *, is_moving=True):
-    """From draws ``[chain, draw]`` of one param of one data set, the last window's with or without
-    moves of params.
+    """From draws ``[chain, draw]`` or ``[chain, draw, param]`` of one data set, the last window's
+    with or without moves of params.
     """
-    free = draws[None, :, :, None]
-    shape = Shape(np.zeros((1, 1)), np.ones((1, 1, 1)))
+    free = draws.reshape(1, *draws.shape[:2], -1)
+    size = free.shape[-1]
+    shape = Shape(np.zeros((1, size)), np.eye(size)[None])
     tuning = Tuning(shape, sweeps, num_stand_ins=1, is_moving=is_moving)
     limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1)
     return warming.learn(free, np.zeros((*free.shape[:3], 3)), tuning, True, limits)
 
 
-def correlated(rng, correlation, num_chains=NUM_CHAINS):
-    noise = rng.normal(size=(num_chains, NUM_DRAWS)) * np.sqrt(1 - correlation**2)
+def correlated(rng, correlation, num_chains=NUM_CHAINS, size=()):
+    noise = rng.normal(size=(num_chains, NUM_DRAWS, *size)) * np.sqrt(1 - correlation**2)
     draws = np.zeros_like(noise)
     for at in range(NUM_DRAWS):
         draws[:, at] = correlation * draws[:, at - 1] + noise[:, at]
@@ -39,6 +41,16 @@ def test_sweeps_double_where_draws_remember(rng):
     found = lesson(correlated(rng, 0.9))
     assert not found.is_warm
     assert found.tuning.sweeps_per_draw == 2 * SWEEPS
+
+
+def test_the_smallest_size_of_many_params_is_held_against_that_of_independent_draws(rng):
+    draws = correlated(rng, 0.1, size=(60,))  # 0.82 of the draws
+    smallest = bulk_ess(draws[:, -warming.WINDOW_DRAWS :]).min()
+    assert smallest < 0.5 * NUM_CHAINS * warming.WINDOW_DRAWS, "of 60 estimates"
+    assert lesson(draws, sweeps=8).is_warm
+    found = lesson(correlated(rng, 0.5, size=(60,)), sweeps=8)  # 0.33 of the draws
+    assert not found.is_warm
+    assert found.tuning.sweeps_per_draw == 16
 
 
 def test_sweeps_do_not_double_where_chains_are_in_modes_of_their_own(rng):

@@ -1,4 +1,4 @@
-"""Figures 1a, 1b, 2 and S1 from the tables, and coverage beside the paper's."""
+"""Figures 1a, 1b, 2 and S1 from the tables."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ FIGURES = {
 WAY_COLORS = {"paper": "C1", "converged": "C0"}
 
 
-def draw(folder: Path, coverage, means, confidential) -> None:
+def draw(folder: Path, means, confidential) -> None:
     for model, (of_means, of_rates) in FIGURES.items():
         rows = [row for row in means if row["model"] == model]
         lines = [row for row in confidential if row["model"] == model]

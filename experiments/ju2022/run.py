@@ -6,6 +6,7 @@ coverage tables beside ours, with Fisher's exact test. Every number comes from S
 
 import csv
 import dataclasses
+import functools
 import itertools
 import warnings
 from pathlib import Path
@@ -108,14 +109,12 @@ def _convergence(drawn: np.ndarray) -> tuple[float, float]:
     return max(r_hat for r_hat, _ in each), min(ess for _, ess in each)
 
 
-def _coverage_cells(quick: bool) -> list[tuple[str, str, float]]:
-    if quick:
-        return [("regression", "paper", 1.0), ("regression", "converged", 1.0),
-                ("log-linear", "paper", 0.1), ("log-linear", "converged", 0.1)]  # fmt: skip
-    return [
-        *itertools.product(PROBLEMS, WAYS, EPSILONS),
-        *itertools.product(["log-linear"], ["slip"], EPSILONS),
-    ]
+QUICK_EPSILONS = {"regression": [1.0], "log-linear": [0.1]}
+
+
+def _coverage_cells(name: str, quick: bool) -> list[tuple[str, str, float]]:
+    ways = [*WAYS, "slip"] if name == "log-linear" and not quick else WAYS
+    return list(itertools.product([name], ways, QUICK_EPSILONS[name] if quick else EPSILONS))
 
 
 def _study(task: Replicates, count: int):
@@ -143,17 +142,21 @@ def coverage_at(name: str, way: str, epsilon: float, count: int) -> Rows:
     ]  # fmt: skip
 
 
-def coverage(quick: bool) -> Rows:
-    """Table 1 and the supplement's, once more with each of our ways."""
+def coverage(name: str, quick: bool) -> dict[str, Rows]:
+    """Table 1 or the supplement's, once more with each of our ways."""
+    return _table(f"coverage_{name}", coverage_at, _coverage_cells(name, quick), quick)
+
+
+def _table(title: str, function, cells: list[tuple], quick: bool) -> dict[str, Rows]:
     count = NUM_QUICK if quick else NUM_REPLICATES
-    cells = [(*cell, count) for cell in _coverage_cells(quick)]
-    return rows_of(coverage_at, cells, None if quick else RESULTS)
+    path = None if quick else RESULTS / f"{title}.csv"
+    return {title: rows_of(function, [(*cell, count) for cell in cells], path)}
 
 
-def _means_cells(quick: bool) -> list[tuple[str, str, float]]:
+def _means_cells(name: str, quick: bool) -> list[tuple[str, str, float]]:
     if quick:
-        return [("regression", "paper", epsilon) for epsilon in EPSILONS[::2]]
-    return list(itertools.product(PROBLEMS, WAYS, EPSILONS))
+        return [(name, "paper", epsilon) for epsilon in EPSILONS[::2] if name == "regression"]
+    return list(itertools.product([name], WAYS, EPSILONS))
 
 
 def means_at(name: str, way: str, epsilon: float, count: int) -> Rows:
@@ -175,11 +178,9 @@ def means_at(name: str, way: str, epsilon: float, count: int) -> Rows:
     return rows
 
 
-def means(quick: bool) -> Rows:
-    """Figures 1a, 1b, 2 and S1: one data set, many releases of it."""
-    count = NUM_QUICK if quick else NUM_REPLICATES
-    cells = [(*cell, count) for cell in _means_cells(quick)]
-    return rows_of(means_at, cells, None if quick else RESULTS)
+def means(name: str, quick: bool) -> dict[str, Rows]:
+    """Figures 1a and 1b, or 2 and S1: one data set, many releases of it."""
+    return _table(f"means_{name}", means_at, _means_cells(name, quick), quick)
 
 
 def confidential() -> Rows:
@@ -238,14 +239,19 @@ def _agree(found: Rows, way: str, model: str) -> str:
 
 
 PARTS = {
-    "coverage": lambda quick: {"coverage": coverage(quick)},
-    "means": lambda quick: {"means": means(quick), "confidential": confidential()},
-}
-TABLES = ("coverage", "means", "confidential")
+    f"{part.__name__}_{name}": functools.partial(part, name)
+    for part in (coverage, means)
+    for name in PROBLEMS
+} | {"confidential": lambda quick: {"confidential": confidential()}}
+TABLES = tuple(PARTS)
 
 
 def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
-    found = cells(tables["coverage"])
+    joined = {
+        part: [row for name in PROBLEMS for row in tables[f"{part}_{name}"]]
+        for part in ("coverage", "means")
+    }
+    found = cells(joined["coverage"])
     for model, way in itertools.product(PROBLEMS, (*WAYS, "slip")):
         if any(row["model"] == model and f"p_{way}" in row for row in found):
             print(_agree(found, way, model))
@@ -254,4 +260,4 @@ def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
 
         columns = dict.fromkeys(key for row in found for key in row)
         write(folder / "cells.csv", [dict.fromkeys(columns, "") | row for row in found], SEED)
-        pictures.draw(folder, **tables)
+        pictures.draw(folder, joined["means"], tables["confidential"])

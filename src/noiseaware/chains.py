@@ -22,7 +22,7 @@ from noiseaware.models import ExponentialFamily, Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
 from noiseaware.samplers import interweaving, record_augmentation, statistic_gibbs
-from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split, take
+from noiseaware.samplers.layout import MIN_RECORDS_FOR_BLOCKS, Layout, split, sum_of, take
 from noiseaware.samplers.params_given_records import (
     ParamsKernel,
     UserStep,
@@ -371,7 +371,7 @@ def _total_of_fresh(key, problem: Problem, state: RecordAugmentationState, segme
     def total(index, first, size):
         key_segment, part = jr.fold_in(key, index), take(known, first, size)
         fresh = problem.model.sample_records(key_segment, state.params, size, part)
-        return jnp.sum(jax.vmap(problem.contribution)(fresh), axis=0)
+        return sum_of(problem.contribution, fresh)
 
     rest = num_records - (num_segments - 1) * size
     sum_of_rest = total(0, 0, rest)

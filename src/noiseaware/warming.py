@@ -4,8 +4,8 @@ After each window the shape of the interweaving move is learned from the later h
 over all chains of a data set, and how many records stand for all in it from how often it is
 accepted. A params' step that has a size gets the scale of ``p(params | records)`` from the
 information of the chains' records, and moves its step towards its acceptance rate. If the window's
-smallest effective size is below ``TARGET_EFFICIENCY`` of its draws, the number of sweeps between
-draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
+smallest effective size is below ``TARGET_EFFICIENCY`` of that of independent draws, the number of
+sweeps between draws doubles. From ``SWEEPS_APART`` on it does not where every chain alone has
 ``EFFICIENCY_APART``: chains in modes of their own, of which R-hat will tell. If it is not, and the
 moves were a third or less of what made the draws differ, a window is tried without them; they come
 back if that one is inefficient, with less than half the effective size of the one before: of few
@@ -16,6 +16,7 @@ invariant kernel.
 A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT`` of them.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -127,15 +128,30 @@ def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
 
 
 def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest effective size over draws, of each data set: of all chains together, and of chains
-    alone, whether they agree or not; of one that mostly stood still, 0.
+    """Smallest effective size of each data set, of all chains together and of chains alone, whether
+    they agree or not, over that of independent draws: the smallest of many estimates is low.
     """
-    num_chains, num_draws = window.shape[1:3]
-    together = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1) / (num_chains * num_draws)
+    together, alone = _smallest_sizes(window)
+    independent = _smallest_sizes_if_independent(*window.shape[1:])
+    return together / independent[0], alone / independent[1]
+
+
+@functools.cache
+def _smallest_sizes_if_independent(num_chains: int, num_draws: int, size: int) -> list[float]:
+    num_sets = max(20, 1000 // size)
+    window = np.random.default_rng(0).normal(size=(num_sets, num_chains, num_draws, size))
+    return [float(np.mean(sizes)) for sizes in _smallest_sizes(window)]
+
+
+def _smallest_sizes(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Over params, of draws ``[set, chain, draw, d]``: of all chains together, and the mean of
+    chains alone, where one that mostly stood still has none.
+    """
+    together = np.min(bulk_ess(np.moveaxis(window, 0, -2)), axis=-1)
     of_chains = bulk_ess(np.moveaxis(window, 2, 0)[None])  # each its own scalar
     has_moved = np.mean(np.diff(window, axis=2) != 0, axis=2) > 0.5
     of_chains = np.where(has_moved, of_chains, 0.0)
-    return together, np.min(np.mean(of_chains, axis=1), axis=-1) / num_draws
+    return together, np.min(np.mean(of_chains, axis=1), axis=-1)
 
 
 def _before(free: np.ndarray) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import noiseaware as na
+from noiseaware.samplers.layout import sum_of
 from noiseaware.schema import Category, Neighbours
 from noiseaware.statistics import FunctionStatistic, Statistic
 from tests.laws.members import STATISTICS
@@ -50,6 +51,17 @@ def bounds_of(statistic, name):
         index = list(statistic.columns).index(name)
         return float(statistic.lower[index]), float(statistic.upper[index])
     return float(statistic.lower), float(statistic.upper)
+
+
+@each_statistic
+def test_sums_in_bulk_are_those_of_contributions(statistic):
+    rng = np.random.default_rng(3)
+    records = random_records(statistic, rng, 500)
+    is_counted = rng.random(500) < 0.7
+    for chosen in (None, is_counted):
+        each = contributions(statistic, records)
+        expected = np.sum(each if chosen is None else each[chosen], axis=0)
+        np.testing.assert_allclose(sum_of(statistic, records, chosen), expected, rtol=1e-12)
 
 
 def distances(first, second, norm, scale):

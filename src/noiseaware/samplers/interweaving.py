@@ -23,6 +23,7 @@ slices one after the other are reversible under it, so their end is a proposal, 
 ``min(1, g(s, T') g(s, T~) / g(s, T) g(s, T~'))``: two passes, and the target invariant for any R.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -131,10 +132,8 @@ def _move(
         return constrain(shape.place(whitened))
 
     def total(params, **segment):
-        def contribution_of(noise):
-            return contribution(model.record(params, noise))
-
-        return total_of(contribution_of, noise, layout.stand_in_size, **segment)
+        rebuild = functools.partial(model.records, params)
+        return total_of(contribution, noise, layout.stand_in_size, rebuild=rebuild, **segment)
 
     num_records, num_segments, size = split(noise, layout.stand_in_size)
     if num_stand_ins is None or num_segments == 1:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy import special
 
 from noiseaware.schema import Record, Records
@@ -84,21 +84,41 @@ def total_of(
     records: Records,
     size: int,
     *,
+    rebuild: Callable[[Records], Records] = lambda segment: segment,
     begin: Any = 0,
     end: Any = None,
 ) -> Float[Array, " m"]:
-    """``sum_i contribution(record_i)`` over segments ``begin`` to ``end``, by default over all."""
+    """``sum_i contribution(record_i)`` over segments ``begin`` to ``end``, by default over all.
+
+    ``rebuild`` makes a segment's records of what is given in their place, their noise perhaps.
+    """
     num_records, num_segments, size = split(records, size)
-    contributions = jax.vmap(contribution)
     if num_segments == 1:
-        return jnp.sum(contributions(records), axis=0)
+        return sum_of(contribution, rebuild(records))
 
-    def add(index, total):
+    def sum_of_segment(index):
         first = jnp.minimum(index * size, num_records - size)
-        terms = contributions(take(records, first, size))
         is_new = first + jnp.arange(size) >= index * size
-        return total + jnp.sum(jnp.where(is_new[:, None], terms, 0), axis=0)
+        return sum_of(contribution, rebuild(take(records, first, size)), is_new)
 
-    one = jax.eval_shape(contribution, jax.tree.map(lambda x: x[0], records))
-    zero = jnp.zeros(one.shape, one.dtype)
-    return jax.lax.fori_loop(begin, num_segments if end is None else end, add, zero)
+    one = jax.eval_shape(sum_of_segment, 0)
+    return jax.lax.fori_loop(
+        begin,
+        num_segments if end is None else end,
+        lambda index, total: total + sum_of_segment(index),
+        jnp.zeros(one.shape, one.dtype),
+    )
+
+
+def sum_of(
+    contribution: Callable[[Record], Float[Array, " m"]],
+    records: Records,
+    is_counted: Bool[Array, " n"] | None = None,
+) -> Float[Array, " m"]:
+    """Over all records, or those counted; in bulk where the contribution can do that."""
+    if hasattr(contribution, "in_bulk"):
+        return contribution.in_bulk(records, is_counted)
+    terms = jax.vmap(contribution)(records)
+    return jnp.sum(
+        terms if is_counted is None else jnp.where(is_counted[:, None], terms, 0), axis=0
+    )

@@ -2,18 +2,23 @@
 
 Every record adds 1 to a few cells, so the sensitivity is read off the cells that one
 record can leave and the cells that another can enter.
+
+All records of a segment are counted ``in_bulk``: compared with a cell at a time, so that a GPU need
+not add to one address from many threads, and n x m numbers are never there.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from noiseaware import validate
-from noiseaware.schema import Binary, Category, Neighbours, as_levels
+from noiseaware.schema import Binary, Category, Neighbours, Records, as_levels
 from noiseaware.statistics.statistic import Statistic
 
 Levels = tuple[str | int, ...]
@@ -89,8 +94,14 @@ class Histogram(Statistic):
         return True
 
     def __call__(self, record):
-        places = np.array([self.levels.index(level) for level in self.counted])
-        return jnp.asarray(record[self.column] == places, float)
+        return jnp.asarray(record[self.column] == self._places, float)
+
+    def in_bulk(self, records: Records, is_counted=None) -> Float[Array, " m"]:
+        return _counts(records[self.column], self._places, is_counted)
+
+    @property
+    def _places(self) -> np.ndarray:
+        return np.array([self.levels.index(level) for level in self.counted])
 
     def contribution_bounds(self):
         return np.zeros(len(self.counted)), np.ones(len(self.counted))
@@ -129,16 +140,33 @@ class ContingencyTable(Statistic):
         return True
 
     def __call__(self, record):
-        cell = jnp.zeros((), int)
+        return jax.nn.one_hot(self._cell(record), len(self.labels), dtype=float)
+
+    def in_bulk(self, records: Records, is_counted=None) -> Float[Array, " m"]:
+        return _counts(self._cell(records), np.arange(len(self.labels)), is_counted)
+
+    def _cell(self, records):
+        """Of one record, or of all."""
+        cell: Any = 0
         for name, levels in self.levels:
-            cell = cell * len(levels) + jnp.asarray(record[name], int)
-        return jax.nn.one_hot(cell, len(self.labels), dtype=float)
+            cell = cell * len(levels) + jnp.asarray(records[name], int)
+        return cell
 
     def contribution_bounds(self):
         return np.zeros(len(self.labels)), np.ones(len(self.labels))
 
     def sensitivity(self, neighbours, norm, scale=np.ones(())):
         return _one_cell_sensitivity(len(self.labels), neighbours, norm, scale)
+
+
+def _counts(
+    places: Int[Array, " n"], cells: np.ndarray, is_counted: Bool[Array, " n"] | None
+) -> Float[Array, " m"]:
+    """How many of all places, or of those counted, are in each cell."""
+    is_there = places == cells[:, None]
+    if is_counted is not None:
+        is_there &= is_counted
+    return jnp.sum(is_there, axis=1, dtype=float)
 
 
 def _one_cell_sensitivity(num_cells: int, neighbours: Neighbours, norm: int, scale) -> float:
@@ -202,6 +230,18 @@ class ClassTables(Statistic):
             for name, levels in self.features
         ]
         return jnp.concatenate([table.ravel() for table in tables])
+
+    def in_bulk(self, records: Records, is_counted=None) -> Float[Array, " m"]:
+        in_class = jnp.asarray(records[self.class_column], int)
+        tables = [
+            _counts(
+                in_class * len(levels) + jnp.asarray(records[name], int),
+                np.arange(len(self.class_levels) * len(levels)),
+                is_counted,
+            )
+            for name, levels in self.features
+        ]
+        return jnp.concatenate(tables)
 
     def contribution_bounds(self):
         return np.zeros(len(self.labels)), np.ones(len(self.labels))

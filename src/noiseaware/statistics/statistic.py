@@ -16,6 +16,9 @@ class Statistic(eqx.Module):
 
     A statistic is total: whatever finite record it is given, ``t`` stays inside
     ``contribution_bounds``, because clamping or redaction is part of it.
+
+    Where ``T`` takes less than a sum of ``t``, a statistic also has ``in_bulk(records,
+    is_counted)``, the sum over all records or, if given, those counted.
     """
 
     @property

@@ -30,9 +30,12 @@ ALLOWED = {
     "chains": {"elliptical_slice", "schema", "statistics", "mechanisms", "models", "samplers"},
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
-    "journeys": {"elliptical_slice", "chains", "warming", "pilot", "models", "samplers", "running"},
+    "journeys": {
+        "elliptical_slice", "chains", "convergence", "warming", "pilot", "models", "samplers",
+        "running",
+    },
     "checking": {"chains", "mechanisms", "models", "samplers", "schema", "statistics", "tracing"},
-    "draws": set(),
+    "draws": {"convergence"},
     "fitting": {
         "validate", "schema", "statistics", "release", "models", "samplers", "running", "draws",
         "convergence", "chains", "checking", "journeys", "pilot", "warming",

@@ -17,6 +17,7 @@ from noiseaware.private_mcmc.queries import (
     num_bits,
 )
 from noiseaware.private_mcmc.tuning import expected_effective
+from noiseaware.private_pilots import Learned
 
 MODEL = Banana(0.7, [2.0, 0.5], prior_variance=3.0)
 BUDGET = na.ApproxDP(20.0, 1e-6, "replace")
@@ -771,3 +772,70 @@ def test_how_far_rounding_is_from_normal_noise_is_stated_under_gdp():
     found = sample(budget=na.GDP(1.0, "replace"), iterations=10, discard=0.0).attrs
     unit = 2.0 * 2.0 ** num_bits(300, 2.0 * 5.0)
     assert found["variation_of_rounding"] == pytest.approx(10 / (20 * (5.0 * unit) ** 2))
+
+
+SHARE = na.FunctionModel(
+    lambda key: {"share": jax.random.uniform(key)},
+    lambda key, params: {"x": jax.random.bernoulli(key, params["share"]).astype(float)},
+    log_prior=lambda params: jnp.where(jnp.abs(params["share"] - 0.5) < 0.5, 0.0, -jnp.inf),
+    log_record=lambda params, record: jnp.log(
+        jnp.where(record["x"] == 1, params["share"], 1 - params["share"])
+    ),
+    columns={"x": na.Binary()},
+)
+
+
+def test_a_pilot_starts_no_chain_where_the_prior_is_zero():
+    """An edge that only the prior knows, and sums whose noise goes beyond it."""
+    data = {"x": np.ones(300)}
+    pilot = na.PilotRelease(
+        na.Count("x"), share=0.2, estimate=lambda sums: {"share": sums["x"] / 300}
+    )
+    draws = sample(data, SHARE, start=pilot, iterations=4, seed=0)
+    assert np.all(np.abs(draws.posterior["share"] - 0.5) < 0.5)
+
+
+@pytest.mark.parametrize(
+    ("stop", "told"),
+    [(KeyboardInterrupt, "share is charged"), (ValueError("no settings"), "no settings")],
+)
+def test_what_ends_a_run_between_pilot_and_chains_tells_of_the_pilots_share(
+    stop, told, monkeypatch
+):
+    tune, has_learned = private_sampling.tune, []
+
+    def stopped(*arguments, **options):
+        if has_learned:
+            raise stop
+        return tune(*arguments, **options)
+
+    def learn(*_):
+        has_learned.append(True)
+        return Learned({"mean": np.linspace(109.0, 111.0, 50)}, 0.1)
+
+    monkeypatch.setattr(private_sampling, "tune", stopped)
+    monkeypatch.setattr(na.PilotRelease, "learn", learn)
+    pilot = na.PilotRelease(na.Clamped("x", -300.0, 300.0), share=0.2)
+    with pytest.raises((KeyboardInterrupt, ValueError), match=told) as caught:
+        na.private_sample(FAR, NORMAL, na.Penalty, BUDGET, start=pilot, progress=False, seed=0)
+    told = "; ".join([*map(str, caught.value.args), *getattr(caught.value, "__notes__", [])])
+    assert told.endswith("the pilot's whole share is charged")
+
+
+def test_an_interrupt_after_the_first_gradient_tells_of_it(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "_init_compiled", interrupted)
+    for sampler, told in ((PENALTY, "charged$"), (PATHS, "and what the start asked$")):
+        with pytest.raises(KeyboardInterrupt, match=told):
+            sample(sampler=sampler, iterations=10)
+
+
+def test_noise_of_batches_that_no_whole_number_holds_is_refused_before_a_pilot_spends(monkeypatch):
+    for module, name in ((private_sampling, "run"), (private_pilots, "publish")):
+        monkeypatch.setattr(module, name, None)
+    batches = na.FixedBatches(num_records=300, size=10)
+    sampler = na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=2.0**30, batches=batches)
+    with pytest.raises(ValueError, match="whole noise must be at most"):
+        sample(sampler=sampler, start=na.PilotChain(share=0.2), iterations=2)

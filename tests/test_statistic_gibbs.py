@@ -159,16 +159,16 @@ def test_a_trial_that_does_not_end_ends_at_its_deadline(monkeypatch):
     monkeypatch.setattr(fitting, "MIN_TRIAL_SECONDS", 0.0)
     run_one, ended = fitting.run_one, []
 
-    def trial(*arguments):
+    def trial(key, problem, settings, bar, checkpoint):
         with pytest.raises(DeadlineError) as caught:
-            run_one(*arguments)
-        ended.append(True)
+            run_one(key, problem, settings, bar, checkpoint)
+        ended.append(bar.seconds)
         raise caught.value
 
     monkeypatch.setattr(fitting, "run_one", trial)
     asked = {"num_records": None, "seed": 0, "chains": 4, "draws": 1000}
     assert fitting.exact_run_is_long(count_release(4e6, 10**7, 0.05), MODEL, **asked)
-    assert ended
+    assert ended == [pytest.approx(1e-3)]
 
 
 def test_a_trial_that_was_too_long_says_so(monkeypatch):
@@ -192,6 +192,8 @@ def test_a_trial_has_no_more_records_than_the_release(monkeypatch):
     asked = {"num_records": None, "seed": 0, "chains": 4, "draws": 250_000}
     fitting.exact_run_is_long(count_release(40.0), MODEL, **asked)
     assert seen == [(100, 1.0, 600.0)]
+    fitting.exact_run_is_long(count_release(4e4, 10**7), MODEL, **asked | {"draws": 1000})
+    assert seen[1][2] == fitting.MIN_TRIAL_SECONDS, "longer than a thousandth of 600"
 
 
 def test_a_billion_records_need_no_trial(monkeypatch):

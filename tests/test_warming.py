@@ -12,7 +12,7 @@ NUM_CHAINS, NUM_DRAWS = 4, 4 * warming.WINDOW_DRAWS
 SWEEPS = warming.SWEEPS_APART
 
 
-def lesson(draws, sweeps=SWEEPS, *, is_moving=True):
+def lesson(draws, sweeps=SWEEPS, *, is_moving=True, min_efficiency=0.0):
     """From draws ``[chain, draw]`` or ``[chain, draw, param]`` of one data set, the last window's
     with or without moves of params.
     """
@@ -20,7 +20,7 @@ def lesson(draws, sweeps=SWEEPS, *, is_moving=True):
     size = free.shape[-1]
     shape = Shape(np.zeros((1, size)), np.eye(size)[None])
     tuning = Tuning(shape, sweeps, num_stand_ins=1, is_moving=is_moving)
-    limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1)
+    limits = warming.Limits(has_fixed_sweeps=False, all_stand_in=1, min_efficiency=min_efficiency)
     return warming.learn(free, np.zeros((*free.shape[:3], 3)), tuning, True, limits)
 
 
@@ -51,6 +51,14 @@ def test_the_smallest_size_of_many_params_is_held_against_that_of_independent_dr
     found = lesson(correlated(rng, 0.5, size=(60,)), sweeps=8)  # 0.33 of the draws
     assert not found.is_warm
     assert found.tuning.sweeps_per_draw == 16
+
+
+def test_draws_are_as_effective_as_the_fit_needs_whatever_many_params_seem(rng):
+    draws = correlated(rng, 0.1, size=(60,))
+    window = draws[:, -warming.WINDOW_DRAWS :]
+    share = bulk_ess(window).min() / (NUM_CHAINS * warming.WINDOW_DRAWS)
+    assert lesson(draws, sweeps=8, min_efficiency=0.9 * share).is_warm
+    assert not lesson(draws, sweeps=8, min_efficiency=1.1 * share).is_warm
 
 
 def test_sweeps_do_not_double_where_chains_are_in_modes_of_their_own(rng):

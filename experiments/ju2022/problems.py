@@ -105,5 +105,5 @@ class Way:
 
 WAYS = {
     "paper": Way("record_augmentation", 1, NUM_ITERATIONS, NUM_DROPPED, sweeps_per_draw=1),
-    "converged": Way("interweaving", 4, 250),
+    "converged": Way("interweaving", 4, 500),
 }

@@ -7,6 +7,7 @@ machine with an accelerator may lack it.
 import numpy as np
 from scipy import special, stats
 
+MIN_ESS = 400  # for intervals to be trusted
 MIN_DRAWS = 4  # in half a chain: with fewer there is nothing to say
 
 

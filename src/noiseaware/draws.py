@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from noiseaware.convergence import MIN_ESS
+
 MAX_R_HAT = 1.01
-MIN_ESS = 400
 
 
 class ConvergenceWarning(UserWarning):

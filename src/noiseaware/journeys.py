@@ -34,6 +34,7 @@ from noiseaware.chains import (
     stack,
     start,
 )
+from noiseaware.convergence import MIN_ESS
 from noiseaware.elliptical_slice import Shape
 from noiseaware.models.model import Params
 from noiseaware.running import Checkpoint, Progress, Silent, num_cores
@@ -46,6 +47,7 @@ from noiseaware.warming import (
     MAX_WINDOWS,
     MIN_WINDOWS,
     SHARE_LEFT,
+    TARGET_EFFICIENCY,
     WINDOW_DRAWS,
     Limits,
     learn,
@@ -122,6 +124,9 @@ class _Crew:
             has_fixed_sweeps=settings.sweeps_per_draw is not None,
             all_stand_in=-(-settings.num_records // layout.stand_in_size),
             target_rate=getattr(batch.problems[0].params_step, "target_rate", None),
+            min_efficiency=min(
+                TARGET_EFFICIENCY, MIN_ESS / (settings.num_chains * settings.num_draws)
+            ),
             min_windows=WINDOWS_AFTER_PILOT if settings.has_pilot else MIN_WINDOWS,
             max_windows=PILOT_WINDOWS if settings.is_pilot else MAX_WINDOWS,
         )

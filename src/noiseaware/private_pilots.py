@@ -13,6 +13,7 @@ The squares of mu add, so a share is of these. Draws of a pilot follow from what
 """
 
 import abc
+import functools
 import math
 import secrets
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jaxtyping import Array, Float
 
 from noiseaware import validate
 from noiseaware.accounting import GDP
@@ -196,9 +198,16 @@ def _estimates(model: Model, releases: Sequence[Release], estimate: Estimate, se
         params = {name: jnp.asarray([one[name] for one in each]) for name in each[0]}
         free = jax.vmap(lambda each: unconstrain(model.supports, each)[0])(params)
         is_possible = np.all(np.isfinite(np.asarray(free)), axis=1)
+        is_possible &= np.isfinite(jax.vmap(functools.partial(log_prior_of, model))(params))
         if not np.any(is_possible):
             raise ValueError("estimate must return possible params, got none at the noisy sums.")
         return jax.tree.map(lambda values: values[is_possible], params)
+
+
+def log_prior_of(model: Model, params: Params) -> Float[Array, ""]:
+    """Of the unconstrained params."""
+    free, constrain = unconstrain(model.supports, params)
+    return model.log_prior(params) + constrain(free)[1]
 
 
 class PilotChain(Pilot):

@@ -31,7 +31,6 @@ from noiseaware import validate
 from noiseaware.accounting import ApproxDP, Cost
 from noiseaware.models import Model
 from noiseaware.models.model import Params
-from noiseaware.models.support import unconstrain
 from noiseaware.private_mcmc import PrivateSampler
 from noiseaware.private_mcmc.access import Access
 from noiseaware.private_mcmc.budgets import (
@@ -47,7 +46,7 @@ from noiseaware.private_mcmc.chains import Run, run
 from noiseaware.private_mcmc.host_noise import Secure, Simulated, Source
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, check_shape, sensitivity
 from noiseaware.private_mcmc.tuning import expected_effective, tune
-from noiseaware.private_pilots import Learned, Pilot
+from noiseaware.private_pilots import Learned, Pilot, log_prior_of
 from noiseaware.release import Noise
 from noiseaware.running import progress_bar
 from noiseaware.schema import Category, Neighbours, as_records
@@ -191,11 +190,16 @@ def private_sample(
 @contextlib.contextmanager
 def _charged(has_pilot: bool):
     """What a run that ends without draws has spent beside the iterations that it tells of."""
+    of_pilot = "the pilot's whole share is charged"
     try:
         yield
     except KeyboardInterrupt as error:
-        told = [*map(str, error.args), *(["the pilot's whole share is charged"] * has_pilot)]
+        told = [*map(str, error.args), *([of_pilot] * has_pilot)]
         raise KeyboardInterrupt("; ".join(told)) from None
+    except Exception as error:
+        if has_pilot:
+            error.add_note(of_pilot)
+        raise
 
 
 class _Plan(NamedTuple):
@@ -239,23 +243,24 @@ def _planned(
         longest = iterations or _iterations(tried, purse.left(0.0), chains, None)
         queries = access.queries(tried, like, temperature)
         _check_rounding(tried, queries, purse, chains, longest, variation)
-        with _charged(has_pilot=True):
+    with _charged(isinstance(start, Pilot)):
+        if isinstance(start, Pilot):
             learned = start.learn(access, purse.for_pilot, bar)
-        start = _some_of(key_pilot, learned.params, chains)
-    left = purse.left(learned.squared_mu)
-    if isinstance(sampler, type):
-        sampler = settle(left, learned.params or None)
-        allowed = _iterations(sampler, left, chains, None)
-        iterations = allowed if iterations is None else min(allowed, iterations)
-    iterations = _iterations(sampler, left, chains, iterations)
-    is_priced = sampler.is_noisy and sampler.batches is None
-    most = max_iterations(sampler, left, chains=chains) if is_priced else iterations
-    starts = _starts(key_start, model, start, chains)
-    _check_start(key_check, model, starts)
-    first = jax.tree.map(lambda values: values[0], starts)
-    queries = access.queries(sampler, first, temperature)
-    positions = jax.vmap(queries.target.position)(starts)
-    _check_rounding(sampler, queries, purse, chains, iterations, variation)
+            start = _some_of(key_pilot, learned.params, chains)
+        left = purse.left(learned.squared_mu)
+        if isinstance(sampler, type):
+            sampler = settle(left, learned.params or None)
+            allowed = _iterations(sampler, left, chains, None)
+            iterations = allowed if iterations is None else min(allowed, iterations)
+        iterations = _iterations(sampler, left, chains, iterations)
+        is_priced = sampler.is_noisy and sampler.batches is None
+        most = max_iterations(sampler, left, chains=chains) if is_priced else iterations
+        starts = _starts(key_start, model, start, chains)
+        _check_start(key_check, model, starts)
+        first = jax.tree.map(lambda values: values[0], starts)
+        queries = access.queries(sampler, first, temperature)
+        positions = jax.vmap(queries.target.position)(starts)
+        _check_rounding(sampler, queries, purse, chains, iterations, variation)
     spent = learned.squared_mu
     return _Plan(sampler, queries, positions, iterations, most, spent, variation, key_prior)
 
@@ -457,15 +462,10 @@ def _starts(key, model: Model, start, chains: int) -> Params:
 
 def _check_start(key, model: Model, starts: Params) -> None:
     """Whatever fails must fail on simulated records, before anything is asked of real ones."""
-
-    def log_prior(params):
-        free, constrain = unconstrain(model.supports, params)
-        return model.log_prior(params) + constrain(free)[1]
-
     first = jax.tree.map(lambda values: values[0], starts)
     check_shape("log_prior", jax.eval_shape(model.log_prior, first))
     check_shape("log_record", jax.eval_shape(model.log_record, first, _record_like(model)))
-    log_priors = np.asarray(jax.vmap(log_prior)(starts))
+    log_priors = np.asarray(jax.vmap(functools.partial(log_prior_of, model))(starts))
     if not np.all(np.isfinite(log_priors)):
         raise ValueError(
             f"log_prior must be finite at the start, got {log_priors}: is it within its support?"

@@ -17,6 +17,7 @@ A batch of data sets has one number of sweeps: enough for all but ``SHARE_LEFT``
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +40,8 @@ STEP_GAIN = 2.0  # log step of the params' kernel over a window, by acceptance a
 
 class Limits(NamedTuple):
     """What warm-up keeps to: sweeps that were asked for, how many segments there are, the rate at
-    which the params' step should be accepted if it has a size, windows.
+    which the params' step should be accepted if it has a size, windows, and how effective draws
+    must be, however many params there are, for the fit to have enough of them.
     """
 
     has_fixed_sweeps: bool
@@ -47,6 +49,7 @@ class Limits(NamedTuple):
     target_rate: float | None = None
     min_windows: int = MIN_WINDOWS
     max_windows: int = MAX_WINDOWS
+    min_efficiency: float = 0.0
 
 
 class Lesson(NamedTuple):
@@ -72,7 +75,7 @@ def learn(
     """
     shape, sweeps, num_stand_ins, is_moving, cholesky, step_size = tuning
     num_windows = free.shape[2] // WINDOW_DRAWS
-    together, alone = _efficiencies(finite(free[:, :, -WINDOW_DRAWS:]))
+    together, alone = _efficiencies(finite(free[:, :, -WINDOW_DRAWS:]), limits.min_efficiency)
     efficiency = float(np.quantile(together, SHARE_LEFT))
     is_efficient = efficiency >= TARGET_EFFICIENCY
     is_done = (together >= TARGET_EFFICIENCY) | (alone >= EFFICIENCY_APART)
@@ -92,7 +95,7 @@ def learn(
     )
     is_settled = (is_efficient and not is_idle) or are_apart or limits.has_fixed_sweeps
     is_warm = is_last or (num_windows >= limits.min_windows and is_settled)
-    if not (is_moving or is_efficient) and efficiency < MIN_SHARE_WITHOUT * _before(free):
+    if not (is_moving or is_efficient) and efficiency < MIN_SHARE_WITHOUT * _before(free, limits):
         is_moving = True
     elif not (is_efficient or are_apart or limits.has_fixed_sweeps):
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
@@ -127,18 +130,21 @@ def params_cholesky(shape: Shape, information: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(root @ root.swapaxes(1, 2))
 
 
-def _efficiencies(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _efficiencies(window: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
     """Smallest effective size of each data set, of all chains together and of chains alone, whether
-    they agree or not, over that of independent draws: the smallest of many estimates is low.
+    they agree or not, over that of independent draws: the smallest of many estimates is low. One
+    slow param among many is not seen like this, but the share of draws that is effective is at
+    least ``least`` where the target is met.
     """
     together, alone = _smallest_sizes(window)
-    independent = _smallest_sizes_if_independent(*window.shape[1:])
-    return together / independent[0], alone / independent[1]
+    of_together, of_alone = _smallest_sizes_if_independent(*window.shape[1:])
+    of_target = together / math.prod(window.shape[1:3]) * TARGET_EFFICIENCY / max(least, 1e-9)
+    return np.minimum(together / of_together, of_target), alone / of_alone
 
 
 @functools.cache
 def _smallest_sizes_if_independent(num_chains: int, num_draws: int, size: int) -> list[float]:
-    num_sets = max(20, 1000 // size)
+    num_sets = max(5, 4000 // (num_chains * size))
     window = np.random.default_rng(0).normal(size=(num_sets, num_chains, num_draws, size))
     return [float(np.mean(sizes)) for sizes in _smallest_sizes(window)]
 
@@ -154,11 +160,12 @@ def _smallest_sizes(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return together, np.min(np.mean(of_chains, axis=1), axis=-1)
 
 
-def _before(free: np.ndarray) -> float:
+def _before(free: np.ndarray, limits: Limits) -> float:
     """The efficiency of the window before the last; without one, moves were never tried."""
     if free.shape[2] < 2 * WINDOW_DRAWS:
         return np.inf
-    together, _ = _efficiencies(finite(free[:, :, -2 * WINDOW_DRAWS : -WINDOW_DRAWS]))
+    window = finite(free[:, :, -2 * WINDOW_DRAWS : -WINDOW_DRAWS])
+    together, _ = _efficiencies(window, limits.min_efficiency)
     return float(np.quantile(together, SHARE_LEFT))
 
 

@@ -64,6 +64,27 @@ def test_sums_in_bulk_are_those_of_contributions(statistic):
         np.testing.assert_allclose(sum_of(statistic, records, chosen), expected, rtol=1e-12)
 
 
+def test_sums_of_a_subclass_are_of_its_own_contributions():
+    class Suppressed(na.Histogram):
+        def __call__(self, record):
+            return super().__call__(record) * np.array([1.0, 0.0, 1.0])
+
+    records = {"x": np.array([0, 1, 1, 2])}
+    assert list(sum_of(na.Histogram("x", 3), records)) == [1, 2, 1]
+    assert list(sum_of(Suppressed("x", 3), records)) == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "statistic", [na.ClassTables("c", 2, {"f": 3}), na.ContingencyTable({"c": 2, "f": 3})]
+)
+def test_columns_that_a_function_may_return_are_counted_alike(statistic):
+    """Yes/no as truth values or numbers, and levels that are none."""
+    for kind in (bool, float, int):
+        records = {"c": np.array([0, 1, 1, 0]).astype(kind), "f": np.array([3, -1, 2, 0])}
+        expected = np.sum(contributions(statistic, records), axis=0)
+        np.testing.assert_array_equal(sum_of(statistic, records), expected)
+
+
 def distances(first, second, norm, scale):
     return np.linalg.norm((first - second) / scale, ord=norm, axis=-1)
 

@@ -9,7 +9,7 @@ import numpy as np
 from noiseaware.models import Model
 from noiseaware.models.model import Params
 from noiseaware.models.support import unconstrain
-from noiseaware.private_mcmc.host_noise import Source
+from noiseaware.private_mcmc.host_noise import Source, check_stddev
 from noiseaware.private_mcmc.private_sampler import PrivateSampler
 from noiseaware.private_mcmc.queries import MAX_RECORDS, Queries, Target, num_bits, sensitivity
 from noiseaware.schema import Neighbours
@@ -42,10 +42,12 @@ class Access:
         is_public = self.neighbours is Neighbours.REPLACE
         most = self.num_records if is_public else MAX_RECORDS[self.neighbours]
         of_one = sensitivity(self.neighbours)
+        bits = num_bits(most, of_one * max(sampler.multipliers))
+        check_stddev(sampler.smallest_noise(of_one * 2.0**bits))
         return Queries(
             Target(self.model, like, jnp.asarray(units), jnp.asarray(temperature)),
             self.columns,
-            bits=num_bits(most, of_one * max(sampler.multipliers)),
+            bits=bits,
             sensitivity=of_one,
             is_study=self.seed is not None,
         )

@@ -52,8 +52,10 @@ def run(
     )
     chunks: list[tuple[np.ndarray, Info]] = []
     made = begun = 0
+    at_start = ""
     try:
         noise = sampler.draw_start_noise(source, (chains,), dims, unit)
+        at_start = " and what the start asked" if jax.tree.leaves(noise) else ""
         states = init(sampler, noise, positions, queries)
         while made < iterations:
             count = min(CHUNK_ITERATIONS, iterations - made)
@@ -66,7 +68,7 @@ def run(
             bar.advance(count)
     except KeyboardInterrupt:
         if not chunks:
-            charged = f"interrupted: {begun} iterations were begun and are charged"
+            charged = f"interrupted: {begun} iterations were begun and are charged{at_start}"
             raise KeyboardInterrupt(charged) from None
     joined, info = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *chunks)
     return Run(joined, info, made, begun)

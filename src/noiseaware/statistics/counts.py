@@ -224,24 +224,21 @@ class ClassTables(Statistic):
         return True
 
     def __call__(self, record):
-        in_class = jax.nn.one_hot(record[self.class_column], len(self.class_levels), dtype=float)
-        tables = [
-            jnp.outer(in_class, jax.nn.one_hot(record[name], len(levels), dtype=float))
-            for name, levels in self.features
-        ]
-        return jnp.concatenate([table.ravel() for table in tables])
+        return jnp.concatenate(
+            [jax.nn.one_hot(cell, size, dtype=float) for cell, size in self._cells(record)]
+        )
 
     def in_bulk(self, records: Records, is_counted=None) -> Float[Array, " m"]:
+        return jnp.concatenate(
+            [_counts(cells, np.arange(size), is_counted) for cells, size in self._cells(records)]
+        )
+
+    def _cells(self, records):
+        """In each table the cell of one record, or of all, and how many cells there are."""
         in_class = jnp.asarray(records[self.class_column], int)
-        tables = [
-            _counts(
-                in_class * len(levels) + jnp.asarray(records[name], int),
-                np.arange(len(self.class_levels) * len(levels)),
-                is_counted,
-            )
-            for name, levels in self.features
-        ]
-        return jnp.concatenate(tables)
+        for name, levels in self.features:
+            cell = in_class * len(levels) + jnp.asarray(records[name], int)
+            yield cell, len(self.class_levels) * len(levels)
 
     def contribution_bounds(self):
         return np.zeros(len(self.labels)), np.ones(len(self.labels))

@@ -822,6 +822,15 @@ def test_what_ends_a_run_between_pilot_and_chains_tells_of_the_pilots_share(
     assert told.endswith("the pilot's whole share is charged")
 
 
+def test_an_interrupt_before_anything_is_asked_says_so(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(private_sampling, "_check_start", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"^nothing is charged$"):
+        sample(iterations=10)
+
+
 def test_an_interrupt_after_the_first_gradient_tells_of_it(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

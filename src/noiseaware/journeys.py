@@ -84,6 +84,12 @@ class Settings(NamedTuple):
         return self.has_records and self.num_records >= PILOT_FROM and self.can_scale
 
     @property
+    def min_efficiency(self) -> float:
+        """That its draws be enough, unless they are too few for that or, of a pilot, none."""
+        num_draws = self.num_chains * self.num_draws
+        return min(TARGET_EFFICIENCY, MIN_ESS / max(1, num_draws))
+
+    @property
     def has_records(self) -> bool:
         return self.kernel != "statistic_gibbs"
 
@@ -124,9 +130,7 @@ class _Crew:
             has_fixed_sweeps=settings.sweeps_per_draw is not None,
             all_stand_in=-(-settings.num_records // layout.stand_in_size),
             target_rate=getattr(batch.problems[0].params_step, "target_rate", None),
-            min_efficiency=min(
-                TARGET_EFFICIENCY, MIN_ESS / (settings.num_chains * settings.num_draws)
-            ),
+            min_efficiency=settings.min_efficiency,
             min_windows=WINDOWS_AFTER_PILOT if settings.has_pilot else MIN_WINDOWS,
             max_windows=PILOT_WINDOWS if settings.is_pilot else MAX_WINDOWS,
         )

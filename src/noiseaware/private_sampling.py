@@ -145,6 +145,7 @@ def private_sample(
     access = Access(records, columns, num_records, budget.neighbours, model, source, seed)
     with progress_bar(progress) as bar, jax.enable_x64(True):
         plan = _planned(access, sampler, purse, start, chains, iterations, temperature, bar)
+        prior = _prior(plan.key, model)
         left = 1 - purse.share_of(plan.squared_mu_of_pilot)
 
         def say(begun: int) -> str:
@@ -154,7 +155,6 @@ def private_sample(
             made = run(
                 source, plan.sampler, plan.queries, plan.positions, plan.iterations, bar, say
             )
-        prior = _prior(plan.key, model)
     if made.made < plan.iterations:
         warnings.warn(
             f"interrupted after {made.made} of {plan.iterations} iterations, of which "
@@ -188,13 +188,15 @@ def private_sample(
 
 
 @contextlib.contextmanager
-def _charged(has_pilot: bool):
+def _charged(has_pilot: bool, has_chains: bool = True):
     """What a run that ends without draws has spent beside the iterations that it tells of."""
     of_pilot = "the pilot's whole share is charged"
     try:
         yield
     except KeyboardInterrupt as error:
         told = [*map(str, error.args), *([of_pilot] * has_pilot)]
+        if not (has_pilot or has_chains):
+            told = ["nothing is charged"]
         raise KeyboardInterrupt("; ".join(told)) from None
     except Exception as error:
         if has_pilot:
@@ -243,7 +245,7 @@ def _planned(
         longest = iterations or _iterations(tried, purse.left(0.0), chains, None)
         queries = access.queries(tried, like, temperature)
         _check_rounding(tried, queries, purse, chains, longest, variation)
-    with _charged(isinstance(start, Pilot)):
+    with _charged(isinstance(start, Pilot), has_chains=False):
         if isinstance(start, Pilot):
             learned = start.learn(access, purse.for_pilot, bar)
             start = _some_of(key_pilot, learned.params, chains)

@@ -311,6 +311,7 @@ def test_whole_normals_of_both_sources_have_their_variance():
         ({"temperature": 0.0}, "temperature must be positive"),
         ({"discard": 1.0}, "discard must be a share"),
         ({"start": {"beta": 0.0}}, "start must be of"),
+        ({"start": na.PilotChain}, "got the class PilotChain"),
         ({"start": {"theta": [0.0]}}, "must have the shape"),
         ({"iterations": 10**6}, "at most"),
         ({"budget": na.ApproxDP(0.001, 1e-9, "replace")}, "allow one iteration"),

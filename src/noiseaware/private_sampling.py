@@ -128,6 +128,7 @@ def private_sample(
         raise ValueError(f"discard must be a share of at least 0 and below 1, got {discard}.")
     if iterations is not None:
         validate.positive_integer("iterations", iterations)
+    _check_given(model, start)
     share = start.share if isinstance(start, Pilot) else 0.0
     if model.known and (share > 0 or isinstance(sampler, type)):
         raise ValueError(
@@ -445,10 +446,6 @@ def _prior_draws(key, model: Model, count: int) -> Params:
 def _starts(key, model: Model, start, chains: int) -> Params:
     if start is None:
         return _prior_draws(key, model, chains)
-    if not isinstance(start, Mapping):
-        raise ValueError(f"start must be a dict of params, a pilot or None, got {start!r}.")
-    if set(start) != set(model.supports):
-        raise ValueError(f"start must be of {sorted(model.supports)}, got {sorted(start)}.")
     given = {name: jnp.asarray(validate.finite(f"start of {name}", start[name])) for name in start}
     starts = {}
     for name, value in given.items():
@@ -460,6 +457,18 @@ def _starts(key, model: Model, start, chains: int) -> Params:
             )
         starts[name] = jnp.broadcast_to(value, (chains, *shape))
     return starts
+
+
+def _check_given(model: Model, start) -> None:
+    """What can be said of a start before anything is simulated."""
+    if start is None or isinstance(start, Pilot):
+        return
+    if isinstance(start, type) and issubclass(start, Pilot):
+        raise ValueError(f"start must be a pilot with its share, got the class {start.__name__}.")
+    if not isinstance(start, Mapping):
+        raise ValueError(f"start must be a dict of params, a pilot or None, got {start!r}.")
+    if set(start) != set(model.supports):
+        raise ValueError(f"start must be of {sorted(model.supports)}, got {sorted(start)}.")
 
 
 def _check_start(key, model: Model, starts: Params) -> None:

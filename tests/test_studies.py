@@ -51,6 +51,41 @@ def test_a_function_of_a_script_or_notebook_is_sent_along():
     np.testing.assert_array_equal(table["cube"], [0, 1, 8, 27])
 
 
+def test_a_process_ends_with_the_one_that_asks(tmp_path):
+    """Even in the middle of a batch, and if that one had no time to say so."""
+    script = f"""
+import os, pathlib, time
+import noiseaware as na
+
+def sleep(numbers):
+    pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+
+na.run_study(sleep, 1, processes=1, progress=False)
+"""
+    asking = subprocess.Popen([sys.executable, "-c", script])
+    started = wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    asking.kill()
+    asking.wait()
+    assert wait_for(lambda: not is_running(int(started)), seconds=10)
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not condition():
+        time.sleep(0.1)
+    return condition()
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().split()[2] != "Z"
+
+
 def test_an_error_of_a_task_is_told_with_its_traceback():
     def fails(numbers):
         raise KeyError("nothing of that name")

@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ Table = dict[str, np.ndarray]
 Task = Callable[[np.ndarray], Table]
 MAX_DEATHS = 3  # of processes over one batch
 LENGTH = struct.Struct("<Q")
+LOOK_SECONDS = 1.0  # between looks at whether the parent lives
 PREFIX = "of "  # of a column in a file: its name may be one that NumPy uses
 
 
@@ -329,11 +331,19 @@ def _pin(number: int) -> None:
         os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
+def _end_with(parent: int) -> None:
+    """A batch takes minutes, and only after it would the end of the pipe be seen."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
+
+
 def _serve(core: int) -> None:
     """Answer until the other end of the pipe is closed."""
     import cloudpickle
 
     _pin(core)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # What a task reads or prints is not part of the talk.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

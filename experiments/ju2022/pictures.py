@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from experiments.tables import values_of
+from experiments.tables import read, values_of
 from matplotlib import pyplot
 
 FIGURES = {
@@ -13,9 +13,13 @@ FIGURES = {
 WAY_COLORS = {"paper": "C1", "converged": "C0"}
 
 
-def draw(folder: Path, means, confidential) -> None:
+def draw(folder: Path) -> None:
+    """Of those models whose tables are there."""
     for model, (of_means, of_rates) in FIGURES.items():
-        rows = [row for row in means if row["model"] == model]
+        paths = folder / f"means_{model}.csv", folder / "confidential.csv"
+        if not all(path.exists() for path in paths):
+            continue
+        rows, confidential = map(read, paths)
         lines = [row for row in confidential if row["model"] == model]
         _means(rows, lines, folder / of_means)
         _rates([row for row in rows if row["way"] == "paper"], folder / of_rates)

@@ -243,15 +243,12 @@ PARTS = {
     for part in (coverage, means)
     for name in PROBLEMS
 } | {"confidential": lambda quick: {"confidential": confidential()}}
-TABLES = tuple(PARTS)
+TABLES = tuple(f"coverage_{name}" for name in PROBLEMS)
 
 
 def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
-    joined = {
-        part: [row for name in PROBLEMS for row in tables[f"{part}_{name}"]]
-        for part in ("coverage", "means")
-    }
-    found = cells(joined["coverage"])
+    """The cells, from tables of coverage; the figures of those models whose means are there."""
+    found = cells([row for title in TABLES for row in tables[title]])
     for model, way in itertools.product(PROBLEMS, (*WAYS, "slip")):
         if any(row["model"] == model and f"p_{way}" in row for row in found):
             print(_agree(found, way, model))
@@ -260,4 +257,4 @@ def conclude(tables: dict[str, Rows], folder: Path | None) -> None:
 
         columns = dict.fromkeys(key for row in found for key in row)
         write(folder / "cells.csv", [dict.fromkeys(columns, "") | row for row in found], SEED)
-        pictures.draw(folder, joined["means"], tables["confidential"])
+        pictures.draw(folder)

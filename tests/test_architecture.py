@@ -27,7 +27,10 @@ ALLOWED = {
     "running": set(),
     "samplers": {"elliptical_slice", "validate", "schema", "randomness", "models", "running"},
     "convergence": set(),
-    "chains": {"elliptical_slice", "schema", "statistics", "mechanisms", "models", "samplers"},
+    "chains": {
+        "elliptical_slice", "randomness", "schema", "statistics", "mechanisms", "models",
+        "samplers",
+    },
     "warming": {"elliptical_slice", "chains", "samplers", "convergence"},
     "pilot": {"elliptical_slice", "chains", "samplers"},
     "journeys": {

@@ -31,6 +31,25 @@ def across_split_keys(draw):
     return np.asarray(jax.vmap(draw)(jr.split(jr.key(0), NUM_DRAWS)))
 
 
+def across_own_split_keys(draw):
+    return np.asarray(jax.vmap(draw)(randomness.split(jr.key(0), NUM_DRAWS)))
+
+
+def across_numbers_folded_in(draw):
+    numbers = jnp.arange(NUM_DRAWS)
+    return np.asarray(jax.vmap(lambda number: draw(randomness.fold_in(jr.key(0), number)))(numbers))
+
+
+def along_a_line_of_keys(draw):
+    """Every key from the one before: as a chain of steps that hand their key on."""
+
+    def hand_on(key, _):
+        key, own = randomness.split(key)
+        return key, draw(own)
+
+    return np.asarray(jax.lax.scan(hand_on, jr.key(0), length=NUM_DRAWS)[1])
+
+
 def across_seeds(draw):
     """Keys of seeds 0, 1, 2 and so on: they differ in their low bits alone."""
     return np.asarray(jax.vmap(lambda seed: draw(jr.key(seed)))(jnp.arange(NUM_DRAWS)))
@@ -49,11 +68,37 @@ def score(uniforms: np.ndarray) -> float:
     )
 
 
-@pytest.mark.parametrize("drawn", [along_one_key, across_split_keys, across_seeds])
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        along_one_key, across_split_keys, across_own_split_keys, across_numbers_folded_in,
+        along_a_line_of_keys, across_seeds,
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("name", LAWS)
 def test_draws_follow_their_law_and_are_independent(name, drawn):
     uniforms = LAWS[name].cdf(drawn(getattr(randomness, name)))
     assert score(uniforms) > SMALLEST_P
+
+
+def test_keys_differ_from_each_other_and_from_the_numbers_of_their_parent():
+    parent = jr.key(7)
+    keys = [randomness.split(parent, 1000), jax.vmap(jr.clone)(parent[None])]
+    keys += [jax.vmap(lambda number: randomness.fold_in(parent, number))(jnp.arange(1000))]
+    words = np.concatenate([np.asarray(jr.key_data(each), np.uint64) for each in keys])
+    words = (words[:, 0] << np.uint64(32)) | words[:, 1]
+    assert len(np.unique(words)) == 2001
+    numbers = np.asarray(randomness._bits(parent, (100_000,)))
+    assert not np.isin(words, numbers).any()
+
+
+def test_keys_of_other_generators_and_of_float32_are_those_of_jax():
+    other = jr.key(3, impl="rbg")
+    assert jnp.array_equal(jr.key_data(randomness.split(other)), jr.key_data(jr.split(other)))
+    with jax.enable_x64(False):
+        key = jr.key(3)
+        same = jr.key_data(randomness.fold_in(key, 5)) == jr.key_data(jr.fold_in(key, 5))
+    assert jnp.all(same)
 
 
 def test_a_draw_alone_is_that_of_all():

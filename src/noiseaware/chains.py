@@ -16,6 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from noiseaware import randomness
 from noiseaware.elliptical_slice import Shape
 from noiseaware.mechanisms import Mechanism
 from noiseaware.models import ExponentialFamily, Model
@@ -36,6 +37,7 @@ from noiseaware.statistics import Statistic
 
 NUM_PRIOR_DRAWS = 4000
 CHUNK_DRAWS = 500  # room for so many draws a call
+OF_NOISE = 2**32 - 1  # of a chain's key: no draw has this number
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 State = Any  # RecordAugmentationState, or StatisticGibbsState
@@ -86,7 +88,9 @@ class Tuning(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What one kept draw records."""
+    """What one kept draw records; ``replicated`` is another release, while a chunk runs still
+    without its noise.
+    """
 
     params: Params
     free: Float[Array, " d"]
@@ -249,12 +253,17 @@ def run_chunk(
         def chain(key, state):
             def fill(index, carry):
                 state, room = carry
-                state, drawn = draw(jr.fold_in(key, first + index), state)
-                return state, jax.tree.map(lambda all, one: all.at[index].set(one), room, drawn)
+                state, drawn = draw(randomness.fold_in(key, first + index), state)
+                return state, jax.tree.map(
+                    lambda all, one: jax.lax.dynamic_update_index_in_dim(all, one, index, 0),
+                    room,
+                    drawn,
+                )
 
             one = jax.eval_shape(draw, key, state)[1]
             room = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), one)
-            return jax.lax.fori_loop(0, count, fill, (state, room))
+            state, room = jax.lax.fori_loop(0, count, fill, (state, room))
+            return state, _with_noise(key, first, problem, room)
 
         return jax.vmap(chain)(keys, states)
 
@@ -304,26 +313,38 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
 
     def sweep(index, carry):
         key, state, sums, min_log_ratio, _ = carry
-        state, info = step(jr.fold_in(key, index), state)
+        state, info = step(randomness.fold_in(key, index), state)
         moves = [getattr(info, name, jnp.zeros(())) for name in ("move_rate", "move_size")]
         sums += jnp.stack([info.acceptance_rate, *moves, info.params_rate])
         return key, state, sums, jnp.minimum(min_log_ratio, info.min_log_ratio), info.log_density
 
     def draw(key, state):
-        key_sweeps, key_records, key_noise = jr.split(key, 3)
+        key_sweeps, key_records = randomness.split(key)
         carry = (key_sweeps, state, jnp.zeros(4), jnp.zeros(()), jnp.zeros(()))
         _, state, sums, min_log_ratio, log_density = jax.lax.fori_loop(
             0, tuning.sweeps_per_draw, sweep, carry
         )
-        replicated = jnp.zeros(0)
+        fresh = jnp.zeros(0)
         if problem.can_replicate:
             fresh = _total_of_fresh(key_records, problem, state, layout.segment_size)
-            replicated = problem.mechanism.simulate(key_noise, fresh)
         free, _ = unconstrain(problem.model.supports, state.params)
         rate, *moves = sums / tuning.sweeps_per_draw
-        return state, Draw(state.params, free, replicated, rate, min_log_ratio, log_density, *moves)
+        return state, Draw(state.params, free, fresh, rate, min_log_ratio, log_density, *moves)
 
     return draw
+
+
+def _with_noise(key: PRNGKeyArray, first, problem: Problem, room: Draw) -> Draw:
+    """Draws of a chain with the noise of their replicated releases: all at once, since generators
+    other than our own take longer for one draw than for a hundred.
+    """
+    if not problem.can_replicate:
+        return room
+    own = randomness.fold_in(key, OF_NOISE)
+    keys = jax.vmap(lambda index: randomness.fold_in(own, first + index))(
+        jnp.arange(len(room.replicated))
+    )
+    return room._replace(replicated=jax.vmap(problem.mechanism.simulate)(keys, room.replicated))
 
 
 def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:
@@ -343,22 +364,19 @@ def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:
 
     def sweep(index, carry):
         key, state, rate, _ = carry
-        state, info = step(jr.fold_in(key, index), state)
+        state, info = step(randomness.fold_in(key, index), state)
         return key, state, rate + info.acceptance_rate, info.log_density
 
     def draw(key, state):
-        key_sweeps, key_total, key_noise = jr.split(key, 3)
+        key_sweeps, key_total = jr.split(key)
         zero = jnp.zeros(())
         _, state, rate, log_density = jax.lax.fori_loop(
             0, tuning.sweeps_per_draw, sweep, (key_sweeps, state, zero, zero)
         )
         fresh = statistic_gibbs.sample_total(key_total, law(state.params), num_records, size)
-        replicated = mechanism.simulate(key_noise, fresh)
         free, _ = unconstrain(model.supports, state.params)
         rate = rate / tuning.sweeps_per_draw
-        return state, Draw(
-            state.params, free, replicated, rate, zero, log_density, zero, zero, zero
-        )
+        return state, Draw(state.params, free, fresh, rate, zero, log_density, zero, zero, zero)
 
     return draw
 

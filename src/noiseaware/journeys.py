@@ -140,9 +140,7 @@ class _Crew:
         )
         num_chains = settings.num_chains
         keys = jax.vmap(lambda key: jr.split(key, num_chains))(batch.fold_in(1))
-        num_groups = max(
-            k for k in range(1, num_chains + 1) if num_chains % k == 0 and k <= num_threads
-        )
+        num_groups = _num_groups(num_chains, num_threads)
         self._size = num_chains // num_groups
         self._keys = [keys[:, at : at + self._size] for at in range(0, num_chains, self._size)]
         self._pool = concurrent.futures.ThreadPoolExecutor(num_groups)
@@ -186,6 +184,11 @@ class _Crew:
             self._seconds_per_sweep = elapsed / (count * tuning.sweeps_per_draw)
         self._num_calls += 1
         return tuple(states for states, _ in done), _joined([drawn for _, drawn in done], axis=1)
+
+
+def _num_groups(num_chains: int, num_threads: int) -> int:
+    """As many as there are threads, if they can be of equal size."""
+    return max(k for k in range(1, num_chains + 1) if num_chains % k == 0 and k <= num_threads)
 
 
 def _joined(parts: Sequence, axis: int) -> Any:
@@ -239,7 +242,7 @@ def run_one(
     batch, num_threads = _Batch(key[None], [problem]), num_cores() if _is_cpu() else 1
     saved = checkpoint.load()
     begun = _begin(batch, settings, num_threads, bar, is_resumed=saved is not None)
-    layout = _layout(problem, settings, begun.swap_variance)
+    layout = _layout(batch, settings, begun.swap_variance, num_threads)
     journey, crew = _embark(batch, settings, begun, layout, num_threads)
     journey = dataclasses.replace(journey, warm_up_seconds=time.perf_counter() - begin)
     prior = begun.prior
@@ -294,9 +297,8 @@ def run_many(
         try:
             bar.say("compiling")
             begun = each(begin, batches)
-            layout = _layout(
-                problems[0], settings, np.concatenate([one.swap_variance for one in begun])
-            )
+            variances = np.concatenate([one.swap_variance for one in begun])
+            layout = _layout(batches[0], settings, variances, num_threads)
             if inner is not bar:
                 bar.say("fitting")
                 bar.expect(len(batches), 0)
@@ -373,7 +375,7 @@ def _pilot(
         num_records=num_records, num_draws=0, sweeps_per_draw=None, is_pilot=True
     )
     begun = _begin(batch, settings, num_threads, bar)
-    layout = _layout(batch.problems[0], settings, begun.swap_variance)
+    layout = _layout(batch, settings, begun.swap_variance, num_threads)
     journey, crew = _embark(batch, settings, begun, layout, num_threads)
     journey = _warm_up(journey, crew, bar, Checkpoint(None))
     last = journey.warm[-1][:, :, -1]
@@ -381,19 +383,24 @@ def _pilot(
     return shape, free, not journey.tuning.is_moving
 
 
-def _layout(problem: Problem, settings: Settings, swap_variances: np.ndarray) -> Layout:
+def _layout(
+    batch: _Batch, settings: Settings, swap_variances: np.ndarray, num_threads: int
+) -> Layout:
     if not settings.has_records:
         return Layout()
+    problem = batch.problems[0]
     # Only of fresh records is it known how a block's acceptance falls with its size.
     variance = np.nan
     if problem.proposal is from_model:
         variance = float(np.quantile(swap_variances, 1 - SHARE_LEFT))  # small enough for most
+    num_abreast = settings.num_chains // _num_groups(settings.num_chains, num_threads)
     return choose_layout(
         not _is_cpu(),
         settings.num_records,
         problem.released.shape[-1],
         settings.num_chains,
         variance,
+        num_abreast if len(batch.problems) == 1 else None,
     )
 
 

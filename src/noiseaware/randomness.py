@@ -22,10 +22,25 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, UInt64
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+SPLIT, FOLD_IN = np.uint64(2**63), np.uint64(2**62)  # places of keys, far from those of numbers
 QUARTER = np.pi / 2
 SINE = [(-1) ** k * QUARTER ** (2 * k + 1) / math.factorial(2 * k + 1) for k in range(11)]
 COSINE = [(-1) ** k * QUARTER ** (2 * k) / math.factorial(2 * k) for k in range(11)]
 LOGARITHM = [2 / (2 * k + 1) for k in range(11)]  # of (1 + f) / (1 - f), over f
+
+
+def split(key: PRNGKeyArray, num: int = 2) -> PRNGKeyArray:
+    """As ``jax.random.split``, in a tenth of its time."""
+    if _is_single() or not _is_threefry(key):
+        return jr.split(key, num)
+    return _child(key, SPLIT + jax.lax.iota(jnp.uint64, num))
+
+
+def fold_in(key: PRNGKeyArray, number: Int[ArrayLike, ""]) -> PRNGKeyArray:
+    """As ``jax.random.fold_in``, in a tenth of its time."""
+    if _is_single() or not _is_threefry(key):
+        return jr.fold_in(key, number)
+    return _child(key, FOLD_IN + jnp.asarray(number, jnp.uint64))
 
 
 def uniform(key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
@@ -91,6 +106,16 @@ def log_gamma(key: PRNGKeyArray, shape: Float[Array, "..."]) -> Float[Array, "..
     _, drawn, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[2]), draw, begin)
     drawn -= jnp.where(is_low, exponential(key_lower, shape.shape) / shape, 0.0)
     return jnp.where(shape >= 0, drawn, jnp.nan)
+
+
+def _child(key: PRNGKeyArray, place: UInt64[Array, "*n"]) -> PRNGKeyArray:
+    words = _hash(key, place)
+    data = jnp.stack([words >> 32, words], axis=-1).astype(jnp.uint32)
+    return jr.wrap_key_data(data, impl=jr.key_impl(key))
+
+
+def _is_threefry(key: PRNGKeyArray) -> bool:
+    return jr.key_data(key).shape[-1] == 2
 
 
 def _bits(key: PRNGKeyArray, shape: tuple[int, ...]) -> UInt64[Array, "..."]:

@@ -10,7 +10,6 @@ those that are known are left alone.
 from collections.abc import Sequence
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jax.scipy import linalg, stats
 from jaxtyping import Array, Float
@@ -66,7 +65,7 @@ class LinearRegression(Regression):
         return True
 
     def sample_posterior(self, key, params, records):
-        keys = jr.split(key, 4)
+        keys = randomness.split(key, 4)
         x = jnp.stack([records[name] for name in self.predictors], axis=1)
         y = records[self.response]
         design = jnp.concatenate([jnp.ones((len(y), 1)), x], axis=1)

@@ -29,7 +29,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from noiseaware import elliptical_slice, randomness
@@ -81,7 +80,7 @@ def step(
     In the slices ``num_stand_ins`` segments stand for all records; if not given, all do. They make
     slices cheap, so that more of them pay. ``is_moving`` false leaves the slices out.
     """
-    key_sweep, key_move = jr.split(key)
+    key_sweep, key_move = randomness.split(key)
     state, sweep_info = record_augmentation.step(
         key_sweep,
         state,
@@ -124,7 +123,7 @@ def _move(
     shape: Shape, layout: Layout, num_moves: int | None, num_stand_ins,
 ):  # fmt: skip
     """The state after the slices, with log g there, whether params moved, and how far."""
-    key_noise, key_slices, key_accept = jr.split(key, 3)
+    key_noise, key_slices, key_accept = randomness.split(key, 3)
     noise = model.noises(key_noise, state.params, state.records)
     free, constrain = unconstrain(model.supports, state.params)
 
@@ -152,9 +151,9 @@ def _move(
     whitened = shape.whiten(free)
     start = Point(whitened, *log_target(whitened))
     end, _ = jax.lax.scan(
-        lambda at, key: (elliptical_slice.move(key, at, log_target), None),
+        lambda at, key: (elliptical_slice.move(key, at, log_target, layout.at_once), None),
         start,
-        jr.split(key_slices, num_moves or default_moves),
+        randomness.split(key_slices, num_moves or default_moves),
     )
     moved, _ = place(end.whitened)
     moved_records = model.records(moved, noise)

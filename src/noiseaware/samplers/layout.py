@@ -23,6 +23,8 @@ class Layout(NamedTuple):
     segment_size: int = 4096  # records proposed in one call
     stand_in_size: int = 1024  # records in a segment of stand-ins, see interweaving
     unroll: int = 1  # blocks visited in one turn of the compiled loop
+    is_one_by_one: bool = False  # blocks of one chain after the other, not of all side by side
+    at_once: int = 1  # points that a slice tries in one go
 
 
 class _Costs(NamedTuple):
@@ -37,19 +39,34 @@ GPU = _Costs(2.6e-6, 7e-10)
 MAX_BLOCK_SIZE = 2**16
 MIN_RECORDS_FOR_BLOCKS = 1000  # with fewer, compiling for another block size costs more
 MANY_SUMS = 32  # with more a CPU visits blocks in half the time if it visits four in one turn
+# XLA compiles a CPU's loop to one function if a turn of it touches less than about a kilobyte, as
+# the visits of one chain do whose sums are few; else it calls a function for every operation.
+FEW_SUMS, FEW_CHAINS = 16, 8
+FEW_RECORDS, POINTS_AT_ONCE = 256, 4  # here calling functions takes longer than what they compute
 
 
 def choose(
-    is_gpu: bool, num_records: int, num_sums: int, num_chains: int, swap_variance: float
+    is_gpu: bool,
+    num_records: int,
+    num_sums: int,
+    num_chains: int,
+    swap_variance: float,
+    num_abreast: int | None = None,
 ) -> Layout:
     """The block size with the most accepted records a second, and segments that fit the device.
 
     ``swap_variance`` is that of a swap's change of T, in units of the noise and summed over its
     coordinates. A block of k is accepted with probability about ``2 Phi(-sqrt(k variance) / 2)``
-    and takes the time of one visit, shared by all chains, and of k proposals.
+    and takes the time of one visit, shared by all chains, and of k proposals. ``num_abreast``
+    chains travel in one call, if they are all of one data set.
     """
     costs = GPU if is_gpu else CPU
-    shape = Layout(unroll=4 if num_sums > MANY_SUMS else 1)
+    are_few = num_abreast is not None and 1 < num_abreast <= FEW_CHAINS
+    shape = Layout(
+        unroll=4 if num_sums > MANY_SUMS else 1,
+        is_one_by_one=are_few and 1 < num_sums <= FEW_SUMS,
+        at_once=POINTS_AT_ONCE if num_records <= FEW_RECORDS else 1,
+    )
     if is_gpu:
         shape = Layout(segment_size=2**21, stand_in_size=2**17, unroll=4)
     largest = min(num_records, shape.segment_size, MAX_BLOCK_SIZE)
@@ -118,10 +135,29 @@ def sum_of(
     """Over all records, or those counted; in bulk where the contribution can do that."""
     if _has_bulk(type(contribution)):
         return cast(Any, contribution).in_bulk(records, is_counted)
+    if jax.default_backend() == "cpu":
+        return _sum_of_rows(jax.vmap(contribution, out_axes=1)(records), is_counted)
     terms = jax.vmap(contribution)(records)
     return jnp.sum(
         terms if is_counted is None else jnp.where(is_counted[:, None], terms, 0), axis=0
     )
+
+
+def _sum_of_rows(terms: Float[Array, "m n"], is_counted) -> Float[Array, " m"]:
+    """All rows in one pass, in which XLA can make them: ``jnp.sum`` would first write ``m x n``
+    numbers, in three times the time.
+    """
+    rows = tuple(terms)
+    if is_counted is not None:
+        rows = tuple(jnp.where(is_counted, row, 0) for row in rows)
+    if not 1 < len(rows) <= MANY_SUMS:
+        return jnp.sum(jnp.stack(rows), axis=1)
+    zeros = tuple(jnp.zeros_like(row, shape=()) for row in rows)
+
+    def add(one, other):
+        return tuple(a + b for a, b in zip(one, other, strict=True))
+
+    return jnp.stack(jax.lax.reduce(rows, zeros, add, (0,)))
 
 
 def _has_bulk(kind: type) -> bool:

@@ -16,12 +16,13 @@ invariant step. The sampler sees the release only through ``log_density(total) =
 and the statistic only through ``contribution(record) = t(record)``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from noiseaware import randomness
@@ -95,7 +96,7 @@ def step(
     """One sweep: move ``theta`` once, by the model's own step if none is given, then visit every
     record.
     """
-    key_params, key_sweep = jr.split(key)
+    key_params, key_sweep = randomness.split(key)
     params_step = params_step or as_given(model.sample_posterior)
     params, params_rate = params_step(key_params, state.params, state.records)
     records, info, _ = sweep_records(
@@ -127,7 +128,7 @@ def sweep_records(
     num_records, num_segments, size = split(records, layout.segment_size)
 
     def visit_segment(index, sweep: _Sweep) -> _Sweep:
-        key_records, key_accept = jr.split(jr.fold_in(key, index))
+        key_records, key_accept = randomness.split(randomness.fold_in(key, index))
         first = jnp.minimum(index * size, num_records - size)
         current = take(sweep.records, first, size)
         proposed, log_corrections = proposal(key_records, model, params, current)
@@ -139,7 +140,7 @@ def sweep_records(
             _block_sums(changes, layout.block_size),
             _block_sums(log_corrections, layout.block_size),
             log_density,
-            layout.unroll,
+            layout,
         )
         is_accepted = jnp.repeat(is_accepted, layout.block_size)[:size]
         chosen = jax.tree.map(lambda new, old: jnp.where(is_accepted, new, old), proposed, current)
@@ -179,12 +180,14 @@ def _block_sums(terms: Float[Array, "n ..."], block_size: int) -> Float[Array, "
     return jnp.sum(padded.reshape(-1, block_size, *terms.shape[1:]), axis=1)
 
 
-def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unroll: int):
+def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, layout: Layout):
     """Accept or reject one block after the other; also the probability of each acceptance."""
     # -Exponential(1) is the log of a uniform, without its zero.
     thresholds = -randomness.exponential(key, log_corrections.shape) - log_corrections
+    log_density = eqx.filter_closure_convert(log_density, sweep.total)
+    arrays, static = eqx.partition(log_density, eqx.is_array)
 
-    def visit(carry, swap):
+    def visit(log_density, carry, swap):
         total, log_g = carry
         change, threshold = swap
         new_total = total + change
@@ -195,10 +198,32 @@ def _visit_blocks(key, sweep: _Sweep, changes, log_corrections, log_density, unr
         log_g = jnp.where(is_accepted, new_log_g, log_g)
         return (total, log_g), log_ratio
 
-    (total, log_g), log_ratios = jax.lax.scan(
-        visit, (sweep.total, sweep.log_g), (changes, thresholds), unroll=unroll
+    def visit_all(arrays, begin, swaps):
+        turn = functools.partial(visit, eqx.combine(arrays, static))
+        return jax.lax.scan(turn, begin, swaps, unroll=layout.unroll)
+
+    if layout.is_one_by_one:
+        visit_all = _one_by_one(visit_all)
+    (total, log_g), log_ratios = visit_all(
+        arrays, (sweep.total, sweep.log_g), (changes, thresholds)
     )
     acceptance = jnp.exp(jnp.minimum(log_ratios + log_corrections, 0.0))
     min_log_ratio = jnp.minimum(sweep.min_log_ratio, jnp.min(log_ratios))
     sweep = sweep._replace(total=total, log_g=log_g, min_log_ratio=min_log_ratio)
     return thresholds < log_ratios, acceptance, sweep
+
+
+def _one_by_one(function: Callable) -> Callable:
+    """The same function, of which ``vmap`` makes a call for every member of the batch."""
+    mapped = jax.custom_batching.custom_vmap(function)
+
+    @mapped.def_vmap
+    def call_each(size, is_batched, *arguments):
+        def take(index):
+            return jax.tree.map(lambda x, has: x[index] if has else x, arguments, tuple(is_batched))
+
+        results = [function(*take(index)) for index in range(size)]
+        joined = jax.tree.map(lambda *parts: jnp.stack(parts), *results)
+        return joined, jax.tree.map(lambda _: True, joined)
+
+    return mapped

@@ -76,8 +76,9 @@ class RegressionMoments(Statistic):
         return np.triu_indices(len(self.lower))
 
     def __call__(self, record):
+        # Clipped last, so that rounding cannot leave [-1, 1].
         unit = [
-            2 * ((jnp.clip(record[name], lower, upper) - lower) / (upper - lower)) - 1
+            jnp.clip((record[name] - (lower + upper) / 2) * (2 / (upper - lower)), -1.0, 1.0)
             for name, lower, upper in zip(self.columns, self.lower, self.upper)
         ]
         # Spelled out: gathering pairs by index costs as much as all the rest of a move.

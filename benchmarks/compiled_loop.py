@@ -181,6 +181,9 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
             key[None], problems, None, num_records, num_chains, "record_augmentation"
         )
         states, shape = begun.states, learn_shape(np.asarray(begun.free))
+        laid_out = layout.choose(
+            False, num_records, len(release.values), num_chains, np.nan, num_chains
+        )
         keys = jr.split(key, num_chains)[None]
         seconds, free = [], []
         for index in range(12):
@@ -189,7 +192,7 @@ def plain_chains(release: na.Release, model: na.Model, num_draws: int, sweeps_pe
             tuning = chains.Tuning(shape, *map(np.asarray, (sweeps_per_draw, 1, True)))
             states, drawn = chains.run_chunk(
                 keys, states, tuning, np.asarray(index * count), np.asarray(count),
-                problems=problems, kernel="record_augmentation", capacity=count,
+                problems=problems, kernel="record_augmentation", layout=laid_out, capacity=count,
             )  # fmt: skip
             free.append(np.asarray(drawn.free)[0])
             seconds.append(time.perf_counter() - begin)

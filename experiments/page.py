@@ -17,6 +17,8 @@ HEAD = """# Results
 
 Every experiment of the three works, run again. The tables come from `experiments/*/results`, which
 `make reproduce ONLY=name` writes anew from its seed; with `QUICK=1` a smaller run ends in minutes.
+A table's first line names its seed and the version that made it: where a later version draws other
+numbers from the same seed, the CHANGELOG says so.
 This page is made from them by `python -m experiments.page`.
 """
 

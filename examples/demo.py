@@ -88,7 +88,7 @@ def analyst(release: na.Release):
         predictor_means=na.NormalPrior(location=[45, 2.5, 3], scale=[20, 2, 2]),
         predictor_covariance=na.CovariancePrior(stddevs=[20, 2, 2], weight=6),
     )
-    return na.fit(release, model, seed=1, draws=250)
+    return na.fit(release, model, seed=1, draws=400)
 
 
 def moments(records: pandas.DataFrame) -> np.ndarray:

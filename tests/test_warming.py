@@ -37,14 +37,6 @@ def test_warm_up_ends_at_an_efficient_window(rng):
     assert lesson(correlated(rng, 0.0)).tuning.sweeps_per_draw <= SWEEPS
 
 
-@pytest.mark.parametrize(("correlation", "left"), [(0.3, 1 / 3), (0.12, 1 / 3), (0.04, 0.2)])
-def test_fewer_sweeps_leave_the_correlation_of_the_target(correlation, left):
-    """Where it falls by the same factor with every sweep; but no fewer than half of them."""
-    efficiency = (1 - correlation) / (1 + correlation)
-    assert correlation ** warming._share_of_sweeps(efficiency) == pytest.approx(left)
-    assert pytest.approx(warming.TARGET_EFFICIENCY) == (1 - 1 / 3) / (1 + 1 / 3)
-
-
 def test_sweeps_double_where_draws_remember(rng):
     found = lesson(correlated(rng, 0.9))
     assert not found.is_warm

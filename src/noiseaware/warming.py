@@ -29,7 +29,6 @@ from noiseaware.elliptical_slice import Shape
 WINDOW_DRAWS = 50
 MIN_WINDOWS, MAX_WINDOWS = 4, 20
 TARGET_EFFICIENCY = 0.5
-EFFICIENCY_OF_TWICE = 0.8  # with twice the sweeps of the target
 EFFICIENCY_APART, SWEEPS_APART = 0.6, 256
 SHARE_LEFT = 0.05
 LOW_MOVE_RATE, HIGH_MOVE_RATE = 0.5, 0.8
@@ -101,7 +100,7 @@ def learn(
     elif not (is_efficient or are_apart or limits.has_fixed_sweeps):
         sweeps = min(2 * sweeps, MAX_SWEEPS_PER_DRAW)
     elif is_warm and is_efficient and not limits.has_fixed_sweeps:
-        sweeps = max(1, round(sweeps * _share_of_sweeps(efficiency)))
+        sweeps = max(1, round(sweeps * TARGET_EFFICIENCY / efficiency))
     if is_moving and move_rate < LOW_MOVE_RATE and num_windows > 1:  # at first the anchor is far
         num_stand_ins = min(4 * num_stand_ins, limits.all_stand_in)
     elif move_rate > HIGH_MOVE_RATE and not is_warm:
@@ -159,19 +158,6 @@ def _smallest_sizes(window: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     has_moved = np.mean(np.diff(window, axis=2) != 0, axis=2) > 0.5
     of_chains = np.where(has_moved, of_chains, 0.0)
     return together, np.min(np.mean(of_chains, axis=1), axis=-1)
-
-
-def _share_of_sweeps(efficiency: float) -> float:
-    """What share of the sweeps between draws reaches the target, if correlations fall by the same
-    factor with every sweep: draws of correlation r have the efficiency ``(1 - r) / (1 + r)``. At
-    least half, of which the window before said that it does not.
-    """
-
-    def log_correlation(efficiency: float) -> float:
-        return math.log((1 - efficiency) / (1 + efficiency))
-
-    target = log_correlation(TARGET_EFFICIENCY)
-    return target / log_correlation(min(efficiency, EFFICIENCY_OF_TWICE))
 
 
 def _before(free: np.ndarray, limits: Limits) -> float:

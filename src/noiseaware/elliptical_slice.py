@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from noiseaware import randomness
 
 FREEDOM = 5  # degrees of freedom of the reference: tails heavier than a posterior's
-MAX_TRIES = 100  # a bracket shrunk about that often is a point: keep the current one
+MAX_TRIES = 100  # a bracket shrunk that often is a point: keep the current one
 
 
 class Shape(NamedTuple):
@@ -56,26 +56,17 @@ def shrink(
     at_angle: Callable[[Array], tuple[Any, Bool[Array, ""]]],
     start: Any,
     is_done: Bool[Array, ""] | bool = False,
-    at_once: int = 1,
 ) -> Any:
     """The first point inside, at angles from a bracket around 0, where ``start`` is; one outside
     becomes an end of the bracket [MAM10]. ``at_angle`` returns a point and whether it is inside.
-
-    While points lie outside, the next angle depends on those before it alone: so ``at_once`` of
-    them can be tried in one go, and the first one inside is that of trying them in turn.
     """
 
     def attempt(bracket: _Bracket) -> _Bracket:
-        low, high, angles = bracket.low, bracket.high, []
-        places = randomness.uniform_at(key, bracket.num_tried + jnp.arange(at_once))
-        for place in places:
-            angle = low + (high - low) * place
-            low, high = jnp.where(angle < 0, angle, low), jnp.where(angle < 0, high, angle)
-            angles.append(angle)
-        tried, is_inside = jax.vmap(at_angle)(jnp.stack(angles))
-        first = jnp.argmax(is_inside)
-        tried, is_inside = jax.tree.map(lambda x: x[first], (tried, is_inside))
-        return _Bracket(low, high, tried, is_inside, bracket.num_tried + at_once)
+        place = randomness.uniform_at(key, bracket.num_tried)
+        angle = bracket.low + (bracket.high - bracket.low) * place
+        low = jnp.where(angle < 0, angle, bracket.low)
+        high = jnp.where(angle < 0, bracket.high, angle)
+        return _Bracket(low, high, *at_angle(angle), bracket.num_tried + 1)
 
     def goes_on(bracket: _Bracket):
         return ~bracket.is_inside & (bracket.num_tried < MAX_TRIES)
@@ -86,12 +77,7 @@ def shrink(
     return jax.tree.map(lambda new, old: jnp.where(end.is_inside, new, old), end.tried, start)
 
 
-def move(
-    key: PRNGKeyArray,
-    at: Point,
-    log_density: Callable[[Array], tuple[Array, Any]],
-    at_once: int = 1,
-) -> Point:
+def move(key: PRNGKeyArray, at: Point, log_density: Callable[[Array], tuple[Array, Any]]) -> Point:
     """One move; ``log_density(whitened)`` returns the log density, and ``more``."""
     key_normals, key_level, key_places = randomness.split(key, 3)
     size = at.whitened.size
@@ -111,4 +97,4 @@ def move(
         tried = Point(whitened, *log_density(whitened))
         return tried, tried.log_density - log_reference(whitened) > level
 
-    return shrink(key_places, at_angle, at, at_once=at_once)
+    return shrink(key_places, at_angle, at)

@@ -151,7 +151,7 @@ def _move(
     whitened = shape.whiten(free)
     start = Point(whitened, *log_target(whitened))
     end, _ = jax.lax.scan(
-        lambda at, key: (elliptical_slice.move(key, at, log_target, layout.at_once), None),
+        lambda at, key: (elliptical_slice.move(key, at, log_target), None),
         start,
         randomness.split(key_slices, num_moves or default_moves),
     )

@@ -24,7 +24,6 @@ class Layout(NamedTuple):
     stand_in_size: int = 1024  # records in a segment of stand-ins, see interweaving
     unroll: int = 1  # blocks visited in one turn of the compiled loop
     is_one_by_one: bool = False  # blocks of one chain after the other, not of all side by side
-    at_once: int = 1  # points that a slice tries in one go
 
 
 class _Costs(NamedTuple):
@@ -42,7 +41,6 @@ MANY_SUMS = 32  # with more a CPU visits blocks in half the time if it visits fo
 # XLA compiles a CPU's loop to one function if a turn of it touches less than about a kilobyte, as
 # the visits of one chain do whose sums are few; else it calls a function for every operation.
 FEW_SUMS, FEW_CHAINS = 16, 8
-FEW_RECORDS, POINTS_AT_ONCE = 256, 4  # here calling functions takes longer than what they compute
 
 
 def choose(
@@ -65,7 +63,6 @@ def choose(
     shape = Layout(
         unroll=4 if num_sums > MANY_SUMS else 1,
         is_one_by_one=are_few and 1 < num_sums <= FEW_SUMS,
-        at_once=POINTS_AT_ONCE if num_records <= FEW_RECORDS else 1,
     )
     if is_gpu:
         shape = Layout(segment_size=2**21, stand_in_size=2**17, unroll=4)

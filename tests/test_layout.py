@@ -70,6 +70,20 @@ def test_sums_are_those_of_contributions_however_many(num_sums, is_cut):
     np.testing.assert_allclose(found, expected, atol=1e-13)
 
 
+def test_many_sums_are_not_spelled_out_and_whole_numbers_are_counted_as_such():
+    records = {"x": np.arange(300) % 200}
+
+    def total(records):
+        return layout.sum_of(
+            lambda record: jnp.asarray(record["x"] == jnp.arange(200), jnp.int8), records
+        )
+
+    assert len(jax.make_jaxpr(total)(records).eqns) < 20
+    with jax.enable_x64(True):
+        small = layout.sum_of(lambda record: jnp.array([1, record["x"]], jnp.int8), records)
+    np.testing.assert_array_equal(small, [300, np.sum(records["x"].astype(np.int8))])
+
+
 def test_blocks_are_visited_one_chain_after_the_other_where_chains_and_sums_are_few():
     def found(num_sums, num_abreast):
         shape = layout.choose(False, 100, num_sums, 4, 0.1, num_abreast)
@@ -86,12 +100,12 @@ def test_chains_one_by_one_make_the_sweeps_of_chains_side_by_side(block_size):
         na.Normal("x", na.NormalPrior(0, 1), 1.0),
         na.Clamped("x", -2, 2, ("x", "x^2")),
     )
-    released, noise = np.array([3.0, 9.0]), na.Laplace(2.0)
+    noise = na.Laplace(2.0)
 
     def sweeps(is_one_by_one):
         shape = layout.Layout(block_size, segment_size=5, is_one_by_one=is_one_by_one)
 
-        def chain(key):
+        def chain(key, released):
             key_start, key_sweep = jr.split(key)
             params = {"mean": jnp.array(0.5)}
             records = model.sample_records(key_start, params, 13)
@@ -101,7 +115,8 @@ def test_chains_one_by_one_make_the_sweeps_of_chains_side_by_side(block_size):
             )  # fmt: skip
 
         with jax.enable_x64(True):
-            return jax.jit(jax.vmap(chain))(jr.split(jr.key(0), 4))
+            released = jnp.array([3.0, 9.0]) + jnp.arange(4)[:, None]  # another in every chain
+            return jax.jit(jax.vmap(chain))(jr.split(jr.key(0), 4), released)
 
     one_by_one, side_by_side = sweeps(True), sweeps(False)
     for one, other in zip(*map(jax.tree.leaves, (one_by_one, side_by_side)), strict=True):

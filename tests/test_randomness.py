@@ -92,6 +92,11 @@ def test_keys_differ_from_each_other_and_from_the_numbers_of_their_parent():
     assert not np.isin(words, numbers).any()
 
 
+def test_only_one_key_is_split_at_a_time():
+    with pytest.raises(ValueError, match="single key"):
+        randomness.split(jr.split(jr.key(0), 3))
+
+
 def test_keys_of_other_generators_and_of_float32_are_those_of_jax():
     other = jr.key(3, impl="rbg")
     assert jnp.array_equal(jr.key_data(randomness.split(other)), jr.key_data(jr.split(other)))

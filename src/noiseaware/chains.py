@@ -38,6 +38,7 @@ from noiseaware.statistics import Statistic
 NUM_PRIOR_DRAWS = 4000
 CHUNK_DRAWS = 500  # room for so many draws a call
 OF_NOISE = 2**32 - 1  # of a chain's key: no draw has this number
+NOISES_AT_ONCE = 50
 NUM_CANDIDATES, RECORDS_A_CANDIDATE = 1000, 32
 
 State = Any  # RecordAugmentationState, or StatisticGibbsState
@@ -263,7 +264,7 @@ def run_chunk(
             one = jax.eval_shape(draw, key, state)[1]
             room = jax.tree.map(lambda x: jnp.zeros((capacity, *x.shape), x.dtype), one)
             state, room = jax.lax.fori_loop(0, count, fill, (state, room))
-            return state, _with_noise(key, first, problem, room)
+            return state, _with_noise(key, first, count, problem, room)
 
         return jax.vmap(chain)(keys, states)
 
@@ -334,17 +335,26 @@ def _draw_of(problem: Problem, tuning: Tuning, kernel: str, layout: Layout) -> C
     return draw
 
 
-def _with_noise(key: PRNGKeyArray, first, problem: Problem, room: Draw) -> Draw:
-    """Draws of a chain with the noise of their replicated releases: all at once, since generators
-    other than our own take longer for one draw than for a hundred.
+def _with_noise(key: PRNGKeyArray, first, count, problem: Problem, room: Draw) -> Draw:
+    """The first ``count`` draws of a chain with the noise of their replicated releases: many at
+    once, since for generators other than our own one draw takes about as long as many.
     """
     if not problem.can_replicate:
         return room
-    own = randomness.fold_in(key, OF_NOISE)
-    keys = jax.vmap(lambda index: randomness.fold_in(own, first + index))(
-        jnp.arange(len(room.replicated))
-    )
-    return room._replace(replicated=jax.vmap(problem.mechanism.simulate)(keys, room.replicated))
+    totals, own = room.replicated, randomness.fold_in(key, OF_NOISE)
+    size = min(NOISES_AT_ONCE, len(totals))
+
+    def noisy(index):
+        # Where nothing was drawn, once more the last that was: a mechanism sees possible totals.
+        index = jnp.minimum(index, count - 1)
+        return problem.mechanism.simulate(randomness.fold_in(own, first + index), totals[index])
+
+    def fill(block, replicated):
+        begin = jnp.minimum(block * size, len(totals) - size)
+        part = jax.vmap(noisy)(begin + jnp.arange(size))
+        return jax.lax.dynamic_update_slice_in_dim(replicated, part, begin, 0)
+
+    return room._replace(replicated=jax.lax.fori_loop(0, (count + size - 1) // size, fill, totals))
 
 
 def _draw_of_sums(problem: Problem, tuning: Tuning) -> Callable:

@@ -38,8 +38,8 @@ GPU = _Costs(2.6e-6, 7e-10)
 MAX_BLOCK_SIZE = 2**16
 MIN_RECORDS_FOR_BLOCKS = 1000  # with fewer, compiling for another block size costs more
 MANY_SUMS = 32  # with more a CPU visits blocks in half the time if it visits four in one turn
-# XLA compiles a CPU's loop to one function if a turn of it touches less than about a kilobyte, as
-# the visits of one chain do whose sums are few; else it calls a function for every operation.
+# XLA compiles a CPU's loop to one function if a turn of it touches little memory, as the visits of
+# one chain do whose sums are few; else it calls a function for every operation.
 FEW_SUMS, FEW_CHAINS = 16, 8
 
 
@@ -132,23 +132,23 @@ def sum_of(
     """Over all records, or those counted; in bulk where the contribution can do that."""
     if _has_bulk(type(contribution)):
         return cast(Any, contribution).in_bulk(records, is_counted)
-    if jax.default_backend() == "cpu":
-        return _sum_of_rows(jax.vmap(contribution, out_axes=1)(records), is_counted)
-    terms = jax.vmap(contribution)(records)
+    terms = jax.vmap(contribution)
+    one = jax.eval_shape(terms, records)
+    is_few = 1 < one.shape[1] <= MANY_SUMS and jnp.issubdtype(one.dtype, jnp.floating)
+    if is_few and jax.default_backend() == "cpu":
+        rows = jax.vmap(contribution, out_axes=1)(records)
+        return _sum_of_rows(rows if is_counted is None else jnp.where(is_counted, rows, 0))
     return jnp.sum(
-        terms if is_counted is None else jnp.where(is_counted[:, None], terms, 0), axis=0
+        terms(records) if is_counted is None else jnp.where(is_counted[:, None], terms(records), 0),
+        axis=0,
     )
 
 
-def _sum_of_rows(terms: Float[Array, "m n"], is_counted) -> Float[Array, " m"]:
-    """All rows in one pass, in which XLA can make them: ``jnp.sum`` would first write ``m x n``
-    numbers, in three times the time.
+def _sum_of_rows(terms: Float[Array, "m n"]) -> Float[Array, " m"]:
+    """All rows in one pass, in which XLA can make them: for ``jnp.sum`` it would first write
+    ``m x n`` numbers.
     """
     rows = tuple(terms)
-    if is_counted is not None:
-        rows = tuple(jnp.where(is_counted, row, 0) for row in rows)
-    if not 1 < len(rows) <= MANY_SUMS:
-        return jnp.sum(jnp.stack(rows), axis=1)
     zeros = tuple(jnp.zeros_like(row, shape=()) for row in rows)
 
     def add(one, other):

@@ -76,9 +76,8 @@ class RegressionMoments(Statistic):
         return np.triu_indices(len(self.lower))
 
     def __call__(self, record):
-        # Clipped last, so that rounding cannot leave [-1, 1].
         unit = [
-            jnp.clip((record[name] - (lower + upper) / 2) * (2 / (upper - lower)), -1.0, 1.0)
+            _unit(record[name], lower, upper)
             for name, lower, upper in zip(self.columns, self.lower, self.upper)
         ]
         # Spelled out: gathering pairs by index costs as much as all the rest of a move.
@@ -104,6 +103,14 @@ class RegressionMoments(Statistic):
         """The looser bound of [JAGR22, Section 5] under ``replace``, to reproduce the paper."""
         p = len(self.predictors)
         return float(p**2 + 3 * p + 3)
+
+
+def _unit(x, lower, upper):
+    """[lower, upper] on [-1, 1], without a division for each record. Clipped last: rounding cannot
+    leave [-1, 1], and no finite bounds make a number of x that is none.
+    """
+    slope = jnp.minimum(1 / (upper / 2 - lower / 2), jnp.finfo(float).max)
+    return jnp.clip((x - lower) * slope - 1, -1.0, 1.0)
 
 
 def _pair(name: str, value) -> tuple[float, float]:

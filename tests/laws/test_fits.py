@@ -76,6 +76,7 @@ def test_every_way_to_run_a_fit_gives_one_posterior(case, tmp_path, monkeypatch)
 
     path, advance = tmp_path / "checkpoint", journeys._Crew.advance
     monkeypatch.setattr(journeys, "CHUNK_SECONDS", 0.01)
+    monkeypatch.setattr(journeys, "CHUNK_DRAWS", 20)  # at least ten calls, however quick they are
     monkeypatch.setattr("noiseaware.running.CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr("noiseaware.running.MAX_SHARE_OF_TIME", 1.0)
     with monkeypatch.context() as patch:

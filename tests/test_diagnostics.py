@@ -255,7 +255,7 @@ def test_a_check_trusts_a_right_model_and_no_other():
     assert found.can_be_trusted
     assert str(found).startswith("Trust it: in 64 simulated releases nearest")
     assert found.distance < 2
-    wrong = na.check(released(2.0), NORMAL, **options)
+    wrong = na.check(released(3.0), NORMAL, **options)
     assert not wrong.can_be_trusted
     assert wrong.predictive_p < 1e-3
     assert "the model does not make releases like it" in str(wrong)

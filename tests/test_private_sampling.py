@@ -849,3 +849,19 @@ def test_noise_of_batches_that_no_whole_number_holds_is_refused_before_a_pilot_s
     sampler = na.Penalty(step_size=0.1, clip=3.0, noise_multiplier=2.0**30, batches=batches)
     with pytest.raises(ValueError, match="whole noise must be at most"):
         sample(sampler=sampler, start=na.PilotChain(share=0.2), iterations=2)
+
+
+def test_an_error_in_the_chains_tells_what_is_charged():
+    """Records in shards that can be read for some passes, and then no more."""
+    passes = []
+
+    def shards():
+        passes.append(1)
+        if len(passes) > 10:
+            raise OSError("disk gone")
+        yield records()
+
+    with pytest.raises(OSError, match="disk gone") as raised:
+        sample(shards, iterations=50)
+    (note,) = raised.value.__notes__
+    assert note.endswith("50 iterations were begun and are charged")

@@ -293,10 +293,11 @@ def _check_worth(sampler, model: Model, budget: Cost, chains: int, temperature: 
     expected = chains * expected_effective(sampler, dims, unit, iterations)
     if expected < MIN_EFFECTIVE:
         raise SmallBudgetError(
-            f"budget must buy {MIN_EFFECTIVE} effective draws, got {budget}, which buys about "
-            f"{expected:.2g} of {type(model).__name__} with {type(sampler).__name__} and as many "
-            "records. Publish a statistic and fit it in place of a chain, or take a larger budget "
-            "or a lower temperature; with settings of your own any run is made."
+            f"budget must buy {MIN_EFFECTIVE} effective draws, got {budget} for the chains, which "
+            f"buys about {expected:.3g} of {type(model).__name__} with {type(sampler).__name__}, "
+            "by records of the prior. Nothing is spent. Publish a statistic and fit it in place of "
+            "a chain, or take a larger budget, another sampler or a lower temperature; with "
+            "settings of your own any run is made."
         )
 
 

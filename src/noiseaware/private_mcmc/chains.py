@@ -70,6 +70,9 @@ def run(
         if not chunks:
             charged = f"interrupted: {begun} iterations were begun and are charged{at_start}"
             raise KeyboardInterrupt(charged) from None
+    except Exception as error:
+        error.add_note(f"{begun} iterations were begun and are charged{at_start}")
+        raise
     joined, info = jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *chunks)
     return Run(joined, info, made, begun)
 

@@ -109,7 +109,8 @@ def _unit(x, lower, upper):
     """[lower, upper] on [-1, 1], without a division for each record. Clipped last: rounding cannot
     leave [-1, 1], and no finite bounds make a number of x that is none.
     """
-    slope = jnp.minimum(1 / (upper / 2 - lower / 2), jnp.finfo(float).max)
+    largest = jnp.finfo(jnp.result_type(float)).max
+    slope = jnp.minimum(1 / (upper / 2 - lower / 2), largest)
     return jnp.clip((x - lower) * slope - 1, -1.0, 1.0)
 
 

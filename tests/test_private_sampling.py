@@ -714,6 +714,11 @@ def test_shards_that_end_are_refused():
         sample(lambda: parts)
 
 
+def test_a_message_about_records_of_another_kind_shows_none_of_them():
+    with pytest.raises(ValueError, match=r"must have a column '.*', got list_iterator\.$"):
+        sample(iter([records()]))
+
+
 def test_known_columns_need_settings_and_a_start():
     model = na.HierarchicalBernoulli(
         "x", "group", 3, center=na.NormalPrior(0.0, 1.0), spread=na.StddevPrior(1.0, 4.0)

@@ -114,9 +114,9 @@ def as_records(data: Mapping[str, Any], columns: Mapping[str, Kind]) -> dict[str
         try:
             values = data[name]
         except (KeyError, IndexError, TypeError):
-            raise ValueError(
-                f"records must have a column {name!r}, got the columns {list(data)!r}."
-            ) from None
+            # The elements of anything else may be records, which no message shows.
+            got = f"the columns {list(data)!r}" if hasattr(data, "keys") else type(data).__name__
+            raise ValueError(f"records must have a column {name!r}, got {got}.") from None
         records[name] = _coded(name, values, kind)
     lengths = {name: len(values) for name, values in records.items()}
     if len(set(lengths.values())) > 1:

@@ -224,3 +224,20 @@ def test_all_statistics_are_here():
 
     made = {FunctionStatistic}  # of a function, which promises nothing
     assert {type(member) for member in STATISTICS.values()} == final(Statistic) - made
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-3.0, 8.0), (2.0**53, 2.0**53 + 2), (1e308, 1.2e308), (0.0, 1e-308)]
+)
+def test_regression_moments_are_numbers_within_their_bounds_whatever_those_are(lower, upper):
+    statistic = na.RegressionMoments("y", ("x",), {"x": (lower, upper), "y": (-1.0, 1.0)})
+    with jax.enable_x64(True):
+        found = [
+            np.asarray(jax.jit(lambda t, x: t({"x": x, "y": 0.5}))(statistic, x))
+            for x in (lower, (lower / 2 + upper / 2), upper, -1.7e308, 1.7e308)
+        ]
+    assert np.all(np.abs(found) <= 1)
+    assert found[0][0] == -1
+    assert found[3][0] == -1
+    if upper > 1e-300:  # of a narrower range the slope is cut
+        assert abs(found[2][0] - 1) < 1e-12
